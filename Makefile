@@ -1,0 +1,52 @@
+# One verb per job. GOFLAGS is cleared so that go.mod is never changed behind your back.
+export GOFLAGS =
+GO       ?= go
+BIN      := bin
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
+FUZZTIME ?= 30s
+RUN_DATA ?= data/standalone
+
+.PHONY: build run cluster test unit race fuzz integration lint gen gen-check bench stress chaos clean
+
+build: ## static binaries in bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
+
+run: build ## broker and bookie in one process on 127.0.0.1: 6650 (Pulsar), 8080 (HTTP)
+	./$(BIN)/brokerd standalone --data $(RUN_DATA)
+
+cluster: build ## three bookied and two brokerd as processes on 127.0.0.1 to .5, until Ctrl-C
+	./deploy/cluster.sh
+
+test: gen-check race fuzz integration ## everything that must pass before a change lands
+
+race: ## unit tests with the race detector, then with invariants compiled in
+	$(GO) vet ./...
+	$(GO) test -race -timeout 10m ./...
+	$(GO) test -tags invariants -timeout 10m ./pkg/...
+
+fuzz: ## the fuzz target for frames and commands, FUZZTIME long
+	$(GO) test ./pkg/protocol -run '^$$' -fuzz '^FuzzFrame$$' -fuzztime $(FUZZTIME)
+
+integration: build ## real client, real processes
+	cd integration && $(GO) vet ./... && $(GO) test -race -count=1 -timeout 20m ./...
+
+lint: ## golangci-lint at a pinned version, built from source
+	$(GO) run $(GOLANGCI) run ./...
+
+gen: ## regenerate rpc/ from the .proto files
+	$(GO) build -C tools -o ../$(BIN)/gen ./gen && ./$(BIN)/gen
+
+gen-check: ## fail when rpc/ is stale
+	$(GO) build -C tools -o ../$(BIN)/gen ./gen && ./$(BIN)/gen -check
+
+bench: build ## throughput and cost of the whole path beside the bare loop
+	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN)
+
+stress: ## every unit test many times, to find flaky ones
+	$(GO) test -race -count=20 -timeout 60m ./pkg/...
+
+chaos: build ## longer kill campaign against real processes
+	cd integration && $(GO) test -race -count=1 -timeout 60m -run TestChaos -chaos.rounds 20 ./...
+
+clean:
+	rm -rf $(BIN) data
