@@ -1,0 +1,95 @@
+package managedledger
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/ledger"
+)
+
+// Env is what a managed ledger is given to live with.
+type Env struct {
+	Bookies  Bookies
+	Store    Store
+	Executor *executor.Executor // the topic's
+	Cache    *Cache             // nil: nothing is cached
+	Epoch    ledger.Epoch       // of the ownership
+	Listener Listener
+	Logger   *slog.Logger // nil: discarded
+	Metrics  *Metrics     // nil: not measured
+}
+
+// Options are the settings of managed ledgers, in the meaning of Pulsar's broker.conf.
+type Options struct {
+	// MaxEntriesPerLedger (managedLedgerMaxEntriesPerLedger) and MaxBytesPerLedger (managedLedgerMaxSizePerLedgerMbytes)
+	// make a ledger full. Both are soft: a ledger takes more until its successor is ready.
+	MaxEntriesPerLedger int64
+	MaxBytesPerLedger   int64
+	// MinRolloverTime (managedLedgerMinLedgerRolloverTimeMinutes) is the least age at which a full ledger is rolled;
+	// MaxRolloverTime the age at which one that has entries is rolled in any case.
+	MinRolloverTime time.Duration
+	MaxRolloverTime time.Duration
+	// LedgerStallTimeout (ledgerStallTimeout) without an acknowledgement makes the managed ledger move to another group.
+	LedgerStallTimeout time.Duration
+	// OpenTimeout bounds the retries while opening; CloseTimeout the wait for pending ops while closing.
+	OpenTimeout  time.Duration
+	CloseTimeout time.Duration
+
+	// CursorMaxEntriesPerLedger (managedLedgerCursorMaxEntriesPerLedger) rolls a cursor's ledger.
+	CursorMaxEntriesPerLedger int64
+	// CursorFlushInterval is how long acknowledgements that want no receipt may gather before they are written
+	// (1 / managedLedgerDefaultMarkDeleteRateLimit).
+	CursorFlushInterval time.Duration
+	// MaxUnackedRanges (managedLedgerMaxUnackedRangesToPersist) bounds the ranges in a cursor's stored state, and
+	// MaxUnackedRangesInMetadata (managedLedgerMaxUnackedRangesToPersistInMetadataStore) those kept in the metadata by a
+	// clean close; with more the state stays in the cursor's ledger.
+	MaxUnackedRanges           int
+	MaxUnackedRangesInMetadata int
+}
+
+// EnsureDefaults fills what is zero.
+func (o *Options) EnsureDefaults() {
+	def(&o.MaxEntriesPerLedger, 50_000)
+	def(&o.MaxBytesPerLedger, 2048<<20)
+	def(&o.MinRolloverTime, 10*time.Minute)
+	def(&o.MaxRolloverTime, 240*time.Minute)
+	def(&o.LedgerStallTimeout, 250*time.Millisecond)
+	def(&o.OpenTimeout, 30*time.Second)
+	def(&o.CloseTimeout, 5*time.Second)
+	def(&o.CursorMaxEntriesPerLedger, 50_000)
+	def(&o.CursorFlushInterval, time.Second)
+	def(&o.MaxUnackedRanges, 200_000)
+	def(&o.MaxUnackedRangesInMetadata, 1_000)
+}
+
+// Validate reports all faults.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(ok bool, name string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("managedledger: %s is %v", name, value))
+		}
+	}
+	check(o.MaxEntriesPerLedger > 0, "MaxEntriesPerLedger", o.MaxEntriesPerLedger)
+	check(o.MaxBytesPerLedger > 0, "MaxBytesPerLedger", o.MaxBytesPerLedger)
+	check(o.MinRolloverTime >= 0, "MinRolloverTime", o.MinRolloverTime)
+	check(o.MaxRolloverTime >= o.MinRolloverTime, "MaxRolloverTime below MinRolloverTime:", o.MaxRolloverTime)
+	check(o.LedgerStallTimeout > 0, "LedgerStallTimeout", o.LedgerStallTimeout)
+	check(o.OpenTimeout > 0, "OpenTimeout", o.OpenTimeout)
+	check(o.CloseTimeout > 0, "CloseTimeout", o.CloseTimeout)
+	check(o.CursorMaxEntriesPerLedger > 0, "CursorMaxEntriesPerLedger", o.CursorMaxEntriesPerLedger)
+	check(o.CursorFlushInterval > 0, "CursorFlushInterval", o.CursorFlushInterval)
+	check(o.MaxUnackedRanges > 0, "MaxUnackedRanges", o.MaxUnackedRanges)
+	check(o.MaxUnackedRangesInMetadata > 0, "MaxUnackedRangesInMetadata", o.MaxUnackedRangesInMetadata)
+	return errors.Join(errs...)
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
