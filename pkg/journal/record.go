@@ -1,0 +1,18 @@
+package journal
+
+// Record is one entry of a group's log.
+type Record struct {
+	Index uint64
+	Term  uint64
+	Type  uint8
+	Data  []byte
+	Extra []byte // extensions: opaque to the journal, empty as a rule
+	Stamp int64  // nanoseconds since 1970, opaque to the journal
+}
+
+// Place says where a record is. It stays valid, whatever happens to the group's log, until the segment is recycled.
+type Place struct {
+	Segment uint64
+	Offset  int64
+	Length  int32 // of the whole record, header included
+}
