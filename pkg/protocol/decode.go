@@ -134,7 +134,10 @@ func (a *Ack) Decode(body []byte) error {
 				return badCommand("ACK message_id")
 			}
 		case 4:
-			a.setValidation(&f)
+			var v int32
+			if f.setI32(&v) {
+				a.ValidationError, a.HasValidation = pulsarpb.CommandAck_ValidationError(v), true
+			}
 		case 5:
 			if raw, ok := f.bytes(); ok && !validKeyLong(raw) {
 				return badCommand("ACK properties")
@@ -154,6 +157,7 @@ func (a *Ack) Decode(body []byte) error {
 	return nil
 }
 
+// setType takes the two types there are. The generated code takes any number; nobody could say what to do with it.
 func (a *Ack) setType(f *fields) bool {
 	v, ok := f.varint()
 	t := pulsarpb.CommandAck_AckType(int32(v))
@@ -162,14 +166,6 @@ func (a *Ack) setType(f *fields) bool {
 	}
 	a.Type = t
 	return true
-}
-
-func (a *Ack) setValidation(f *fields) {
-	v, ok := f.varint()
-	e := pulsarpb.CommandAck_ValidationError(int32(v))
-	if ok && e >= pulsarpb.CommandAck_UncompressedSizeCorruption && e <= pulsarpb.CommandAck_DecryptionError {
-		a.ValidationError, a.HasValidation = e, true
-	}
 }
 
 func (a *Ack) addID(raw []byte) bool {

@@ -38,7 +38,8 @@
 // SEND, ACK, FLOW, PING and PONG arrive per message or nearly so; they are decoded by hand into structs of the caller,
 // without allocation. The same holds for what goes out per message: receipts, message headers, ack responses. All other
 // commands go through the generated code of rpc/pulsarpb. The hand decoder accepts what the generated one accepts, with
-// one exception: a sub-message that occurs twice, which protobuf would merge and no client sends, is refused.
+// three exceptions that no client sends: a sub-message that occurs twice, which protobuf would merge, ids nested in ids
+// more than a few levels deep, and an ack type that does not exist.
 //
 // # Promises
 //
@@ -48,8 +49,8 @@
 // # Non-obvious
 //
 //   - Ids are unsigned on the wire: an empty topic's last entry, -1, travels as 2^64-1 (TestMessageIDRoundTrip).
-//   - An enum value that is not known counts as absent, as proto2 demands; a required one then is missing
-//     (FuzzCommand compares with the generated code).
+//   - Generated Go code takes any number for an enum, though proto2 says that an unknown one counts as absent. Whoever
+//     switches over an enum from the wire needs a default (FuzzCommand).
 //   - A frame that "announces" hundreds of megabytes is usually TLS or HTTP on the wrong port: Sniff (TestSniff).
 //   - num_messages_in_batch absent means a single message whose body has no SingleMessageMetadata; 1 means a batch of
 //     one. Metadata.Batch tells (TestMetadataPeek).

@@ -144,8 +144,7 @@ func (m *Metadata) setOptional(f *fields) {
 	case 6:
 		f.setBytes(&m.PartitionKey)
 	case 8:
-		var v uint64
-		if f.setU64(&v) && int32(v) >= 0 && int32(v) <= int32(pulsarpb.CompressionType_SNAPPY) {
+		if v, ok := f.varint(); ok {
 			m.Compression = pulsarpb.CompressionType(int32(v))
 		}
 	case 9:
