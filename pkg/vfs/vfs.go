@@ -8,7 +8,7 @@ type FS interface {
 	Create(name string) (File, error)
 	// Open opens an existing file for reading and writing.
 	Open(name string) (File, error)
-	// Rename gives a file another name in the same file system, replacing what had that name.
+	// Rename gives a file another name in the same directory, replacing what had that name.
 	Rename(from, to string) error
 	// Remove deletes a name. Files that are open stay readable.
 	Remove(name string) error
