@@ -17,7 +17,7 @@ const (
 	defaultTenant    = "public"
 	defaultNamespace = "default"
 	partitionSuffix  = "-partition-"
-	maxNameSize      = 4096 // names become metadata keys; clients allow more than any of them should send
+	maxNameSize      = 1000 // names become metadata keys, where escaping may triple them; clients send what they like
 )
 
 // NamespaceName is tenant/namespace, or tenant/cluster/namespace in the form that Pulsar 1 had.
