@@ -1,0 +1,191 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/apache/pulsar-client-go/pulsar"
+
+	"geminga/integration/harness"
+)
+
+// exits starts a process that must end by itself with code 1, and returns the last line it wrote.
+func exits(t *testing.T, p *harness.Proc) string {
+	t.Helper()
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	code, err := p.Exited(deadline(t, 30*time.Second))
+	if err != nil {
+		t.Fatalf("%s goes on: %v\n%s", p.Name, err, p.Tail(20))
+	}
+	if code != 1 {
+		t.Errorf("%s ended with code %d, want 1", p.Name, code)
+	}
+	return p.Tail(1)
+}
+
+func wantLine(t *testing.T, line string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(line, part) {
+			t.Errorf("the last line does not say %q: %s", part, line)
+		}
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	p, _, err := harness.NewStandalone(harness.Options{Bin: *binDir, Dir: workDir(t), BrokerSets: []string{fmt.Sprint("brokerServicePort=", port)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, exits(t, p), fmt.Sprint(port), "address already in use", "choose another port")
+}
+
+func TestUnknownSettingIsNamed(t *testing.T) {
+	p, _, err := harness.NewStandalone(harness.Options{Bin: *binDir, Dir: workDir(t), BrokerSets: []string{"brokerServicePrt=1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, exits(t, p), "unknown name brokerServicePrt")
+}
+
+func TestBookieRefusesForeignAndUnpreparedData(t *testing.T) {
+	c, err := harness.NewCluster(harness.Options{Bin: *binDir, Dir: workDir(t), Bookies: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.Bookies[0]
+	data := b.Args[3]
+
+	again := exec.Command(b.Args[0], "init", "--data", data, "--id", "bookie-1", "--cluster-id", "other", "--members", "bookie-1=127.0.0.1:1")
+	out, err := again.CombinedOutput()
+	if err == nil {
+		t.Errorf("init over existing state succeeded: %s", out)
+	}
+	wantLine(t, string(out), data)
+
+	b.Args[3] = filepath.Join(t.TempDir(), "empty")
+	wantLine(t, exits(t, b), "init")
+	b.Args[3] = data
+
+	if err := b.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Kill()
+	if err := b.WaitReady(deadline(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	second := &harness.Proc{Name: "second", Args: append([]string{}, b.Args...), Log: b.Log + "2"}
+	wantLine(t, exits(t, second), data)
+}
+
+func TestBrokerOfAnotherCluster(t *testing.T) {
+	c := startCluster(t, harness.Options{Bookies: 1, Brokers: 0})
+	p, err := c.NewBroker("clusterName=standalone", "bookieClusterId=another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, exits(t, p), "another", "cluster")
+}
+
+func TestNoQuorumIsNotReadyAndHeals(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 1})
+	c.Bookies[0].Kill()
+	c.Bookies[1].Kill()
+	waitStatus(ctx, t, c.Brokers[0].HTTP, http.StatusServiceUnavailable)
+	restart(ctx, t, c.Bookies[0])
+	waitStatus(ctx, t, c.Brokers[0].HTTP, http.StatusOK)
+	roundTrip(ctx, t, newClient(t, c.URLs[0]), topicName(t))
+}
+
+// waitStatus polls the readiness endpoint for a status.
+func waitStatus(ctx context.Context, t *testing.T, addr string, want int) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	last := ""
+	for {
+		if resp, err := http.Get("http://" + addr + "/readyz"); err == nil {
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == want {
+				return
+			}
+			last = fmt.Sprint(resp.StatusCode, " ", string(body))
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("/readyz never answered %d; last: %s", want, last)
+		case <-tick.C:
+		}
+	}
+}
+
+func roundTrip(ctx context.Context, t *testing.T, client pulsar.Client, topic string) {
+	t.Helper()
+	consumer := must[pulsar.Consumer](t)(client.Subscribe(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "s"}))
+	defer consumer.Close()
+	producer := must[pulsar.Producer](t)(client.CreateProducer(pulsar.ProducerOptions{Topic: topic}))
+	defer producer.Close()
+	must[pulsar.MessageID](t)(producer.Send(ctx, &pulsar.ProducerMessage{Payload: []byte("hello")}))
+	m := must[pulsar.Message](t)(consumer.Receive(ctx))
+	if string(m.Payload()) != "hello" {
+		t.Errorf("received %q", m.Payload())
+	}
+	if err := consumer.Ack(m); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTermLosesNothing stops a standalone server with SIGTERM while messages flow; it ends within 10 s, and whatever
+// had a receipt is there after the next start.
+func TestTermLosesNothing(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	p, url := startStandalone(t, "brokerDeduplicationEnabled=true")
+	client := newClient(t, url)
+	s := startStream(ctx, t, client, topicName(t))
+	s.progress(ctx, t, 2000, "before SIGTERM")
+	start := time.Now()
+	if err := p.Term(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("ended %v after SIGTERM", time.Since(start))
+	restart(ctx, t, p)
+	s.progress(ctx, t, 500, "after the restart")
+	s.stop()
+	verify(ctx, t, client, s.log)
+}
+
+// TestFullDiskAtStart needs the right to mount a file system.
+func TestFullDiskAtStart(t *testing.T) {
+	dir := workDir(t)
+	small := filepath.Join(dir, "small")
+	if err := os.MkdirAll(small, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount a small tmpfs: %s", out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", small).Run() })
+	p, _, err := harness.NewStandalone(harness.Options{Bin: *binDir, Dir: small})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Log = filepath.Join(dir, "log")
+	wantLine(t, exits(t, p), "no space left on device", "free space")
+}

@@ -1,0 +1,86 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// getJSON reads one document from a daemon's HTTP port.
+func getJSON(ctx context.Context, addr, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s%s: %s", addr, path, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+// OwnerOf returns the broker that owns a topic.
+func (c *Cluster) OwnerOf(ctx context.Context, topic string) (*Proc, error) {
+	var errs []error
+	for _, p := range c.Brokers {
+		var answer struct{ BrokerURL string }
+		if err := getJSON(ctx, p.HTTP, "/lookup/v2/topic/"+strings.Replace(topic, "://", "/", 1), &answer); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for i, url := range c.URLs {
+			if url == answer.BrokerURL {
+				return c.Brokers[i], nil
+			}
+		}
+		errs = append(errs, fmt.Errorf("lookup of %s names %s, none of ours", topic, answer.BrokerURL))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// LeaderOf returns the bookie that leads the group of the topic's open ledger.
+func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
+	owner, err := c.OwnerOf(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	var stats struct {
+		Ledgers []struct{ Group uint32 }
+	}
+	path := "/admin/v2/" + strings.Replace(topic, "://", "/", 1) + "/internalStats"
+	if err := getJSON(ctx, owner.HTTP, path, &stats); err != nil {
+		return nil, err
+	}
+	if len(stats.Ledgers) == 0 {
+		return nil, fmt.Errorf("%s has no ledgers", topic)
+	}
+	group := stats.Ledgers[len(stats.Ledgers)-1].Group
+	for _, p := range c.Bookies {
+		var status struct {
+			BookieID string `json:"bookieId"`
+			Groups   []struct {
+				Group    uint32
+				LeaderID string `json:"leaderId"`
+			}
+		}
+		if err := getJSON(ctx, p.HTTP, "/status", &status); err != nil {
+			return nil, err
+		}
+		for _, g := range status.Groups {
+			if g.Group == group && g.LeaderID == status.BookieID {
+				return p, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("no bookie leads group %d", group)
+}
