@@ -1,0 +1,227 @@
+package topic
+
+import (
+	"fmt"
+	"time"
+
+	"geminga/pkg/ledger"
+)
+
+// AckType says what an acknowledgement covers, numbered as in the protocol.
+type AckType uint8
+
+// The types of acknowledgements.
+const (
+	AckIndividual AckType = iota
+	AckCumulative         // everything up to the position; not on shared subscriptions
+)
+
+// AckRequest acknowledges entries, or messages of batches.
+type AckRequest struct {
+	Type      AckType
+	Positions []ledger.Position
+	// AckSets, if not nil, has an element for each position: nil for the whole entry, else the messages of the batch
+	// that are not acknowledged as set bits.
+	AckSets [][]int64
+	// Done is called once, when the acknowledgement is durable, on the subscription's executor; nil: nobody asks. Parts
+	// of batches are kept in memory only: they count as done at once.
+	Done func(error)
+}
+
+func (r *AckRequest) set(i int) []int64 {
+	if i < len(r.AckSets) {
+		return r.AckSets[i]
+	}
+	return nil
+}
+
+func (r *AckRequest) answer(err error) {
+	if r.Done != nil {
+		r.Done(err)
+	}
+}
+
+// Ack acknowledges. Slices are the caller's again after the call.
+func (c *Consumer) Ack(r AckRequest) {
+	s := c.sub
+	s.exec.AssertCurrent()
+	switch {
+	case s.ended:
+		r.answer(fmt.Errorf("acknowledge on %q: %w", s.name, ErrConsumerClosed))
+		return
+	case r.Type == AckIndividual:
+		s.ackIndividual(c, &r)
+	case r.Type != AckCumulative:
+		r.answer(fmt.Errorf("acknowledgement type %d: %w", r.Type, ErrBadRequest))
+		return
+	case !s.single():
+		r.answer(fmt.Errorf("cumulative acknowledgement on a %s subscription: %w", s.kind, ErrNotAllowed))
+		return
+	case len(r.Positions) != 1:
+		r.answer(fmt.Errorf("cumulative acknowledgement of %d positions: %w", len(r.Positions), ErrBadRequest))
+		return
+	default:
+		s.ackCumulative(c, r.Positions[0], &r)
+	}
+	s.pump()
+}
+
+func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
+	s.deletes = s.deletes[:0]
+	var messages int64
+	for i, p := range r.Positions {
+		if set := r.set(i); len(set) > 0 {
+			left, n := s.ackPart(c, p, set)
+			messages += n
+			if left {
+				continue
+			}
+		}
+		messages += s.ackEntry(c, p)
+		s.deletes = append(s.deletes, p)
+	}
+	s.acked(c, messages)
+	if len(s.deletes) > 0 {
+		s.cursor.Delete(s.deletes, r.Done)
+	} else {
+		r.answer(nil)
+	}
+}
+
+// ackPart acknowledges messages of a batch. It reports whether some are left, and how many unacknowledged messages less
+// the consumer has.
+func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (left bool, n int64) {
+	if s.cursor.IsDeleted(p) {
+		return true, 0 // nothing to do: a whole acknowledgement came before
+	}
+	next := s.again.batches[p].intersect(set)
+	if next.empty() {
+		return false, 0
+	}
+	s.again.batches[p] = next
+	if owner := s.ownerOf(c, p); owner != nil {
+		had := owner.pending[p]
+		has := min(had, next.left(1<<30))
+		owner.pending[p] = has
+		s.unack(owner, int64(had-has))
+		return true, int64(had - has)
+	}
+	return true, 0
+}
+
+// ackEntry forgets an entry that is acknowledged and returns how many messages were unacknowledged.
+func (s *subscription) ackEntry(c *Consumer, p ledger.Position) int64 {
+	s.settle(p)
+	s.again.replay.remove(p)
+	owner := s.ownerOf(c, p)
+	if owner == nil {
+		return 1
+	}
+	n := int64(owner.pending[p])
+	delete(owner.pending, p)
+	s.unack(owner, n)
+	return n
+}
+
+// ownerOf returns the consumer at which an entry is pending: mostly the one that acknowledges it.
+func (s *subscription) ownerOf(c *Consumer, p ledger.Position) *Consumer {
+	if s.single() {
+		return nil
+	}
+	if _, ok := c.pending[p]; ok {
+		return c
+	}
+	for _, o := range s.consumers {
+		if _, ok := o.pending[p]; ok {
+			return o
+		}
+	}
+	return nil
+}
+
+// unack takes n messages off the unacknowledged ones, and unblocks at half of the limits.
+func (s *subscription) unack(c *Consumer, n int64) {
+	c.unacked -= n
+	s.share.unacked -= n
+	if c.blocked && c.unacked <= int64(s.opts.MaxUnackedMessagesPerConsumer)/2 {
+		c.blocked = false
+	}
+	if s.share.blocked && s.share.unacked <= int64(s.opts.MaxUnackedMessagesPerSubscription)/2 {
+		s.share.blocked = false
+	}
+}
+
+func (s *subscription) acked(c *Consumer, messages int64) {
+	now := time.Now()
+	c.counts.acked.add(now, messages, 0)
+	c.counts.lastAck = now
+	s.counts.acked += messages
+	s.metrics.acked(messages)
+}
+
+// ackCumulative acknowledges everything up to p, or up to the entry before p and a part of p.
+func (s *subscription) ackCumulative(c *Consumer, p ledger.Position, r *AckRequest) {
+	to := p
+	if set := r.set(0); len(set) > 0 && !s.cursor.IsDeleted(p) {
+		if next := s.again.batches[p].intersect(set); !next.empty() {
+			s.again.batches[p] = next
+			to.Entry--
+		}
+	}
+	s.settleTo(to)
+	s.acked(c, 1)
+	if !s.cursor.MarkDeleted().Less(to) {
+		r.answer(nil)
+		return
+	}
+	s.cursor.MarkDelete(to, r.Done)
+}
+
+// settleTo forgets what is known of all entries up to p.
+func (s *subscription) settleTo(p ledger.Position) {
+	s.again.replay.removeTo(p)
+	for q := range s.again.batches {
+		if !p.Less(q) {
+			delete(s.again.batches, q)
+		}
+	}
+	for q := range s.again.counts {
+		if !p.Less(q) {
+			delete(s.again.counts, q)
+		}
+	}
+}
+
+// Redeliver gives entries back that the consumer has not acknowledged: the given ones, or all (nil). Exclusive and
+// failover subscriptions always start again with the first unacknowledged entry, to keep the order.
+func (c *Consumer) Redeliver(positions []ledger.Position) {
+	s := c.sub
+	s.exec.AssertCurrent()
+	switch {
+	case c.closed || s.ended:
+		return
+	case s.single():
+		if c == s.active {
+			s.startOver()
+		}
+	case positions == nil:
+		for p := range c.pending {
+			s.giveBack(c, p)
+		}
+	default:
+		for _, p := range positions {
+			if _, ok := c.pending[p]; ok {
+				s.giveBack(c, p)
+			}
+		}
+	}
+	s.pump()
+}
+
+func (s *subscription) giveBack(c *Consumer, p ledger.Position) {
+	n := c.pending[p]
+	delete(c.pending, p)
+	s.unack(c, int64(n))
+	s.again.replay.add(p)
+	s.again.counts[p]++
+}

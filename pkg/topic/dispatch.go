@@ -1,0 +1,162 @@
+package topic
+
+import (
+	"time"
+
+	"geminga/pkg/invariant"
+	"geminga/pkg/ledger"
+	"geminga/pkg/protocol"
+)
+
+// dispatch hands entries to consumers. What nobody can take any more goes to the replay set, to be read again when
+// somebody can: entries are not held, because they pin memory that is counted elsewhere.
+func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
+	s.share.left = 0 // a new round starts with the next consumer
+	var bytes int
+	for i := range entries {
+		e := &entries[i]
+		bytes += len(e.Payload.Data)
+		if (replayed || !s.again.highest.Less(e.Position)) && s.cursor.IsDeleted(e.Position) {
+			s.settle(e.Position)
+			e.Payload.Release()
+			continue
+		}
+		if c := s.choose(); c != nil {
+			s.give(c, e)
+		} else {
+			s.again.replay.add(e.Position)
+			e.Payload.Release()
+		}
+	}
+	if len(entries) > 0 {
+		s.read.bytes.sample(float64(bytes) / float64(len(entries)))
+		s.handOver()
+	}
+}
+
+// choose returns the consumer for the next entry, nil if there is none.
+//
+// Shared: consumers of the first priority level that has one ready take turns of dispatcherMaxRoundRobinBatchSize
+// entries, the one that has waited longest first.
+func (s *subscription) choose() *Consumer {
+	if s.single() {
+		if c := s.active; c != nil && c.budget() > 0 {
+			return c
+		}
+		return nil
+	}
+	if c := s.share.turn; c != nil && s.share.left > 0 && c.budget() > 0 {
+		s.share.left--
+		return c
+	}
+	var best *Consumer
+	for _, c := range s.consumers {
+		if best != nil && c.PriorityLevel > best.PriorityLevel {
+			break
+		}
+		if (best == nil || c.served < best.served) && c.ready() {
+			best = c
+		}
+	}
+	s.share.turn = best
+	if best != nil {
+		s.share.clock++
+		best.served = s.share.clock
+		s.share.left = s.opts.DispatcherMaxRoundRobinBatchSize - 1
+	}
+	return best
+}
+
+// give adds an entry to what the consumer will be handed.
+func (s *subscription) give(c *Consumer, e *ledger.Entry) {
+	messages := messagesIn(e.Payload.Data)
+	var acked ackSet
+	if len(s.again.batches) > 0 {
+		if set, ok := s.again.batches[e.Position]; ok {
+			acked, messages = set, set.left(messages)
+		}
+	}
+	var count uint32
+	if len(s.again.counts) > 0 {
+		count = s.again.counts[e.Position]
+	}
+	c.delivered += int64(messages)
+	c.outMsgs += int(messages)
+	c.out = append(c.out, Delivery{Entry: *e, AckSet: acked, Redelivery: count, Messages: messages})
+	if s.again.highest.Less(e.Position) {
+		s.again.highest = e.Position
+	}
+	if !s.single() {
+		s.trackPending(c, e.Position, messages)
+	}
+}
+
+func (s *subscription) trackPending(c *Consumer, p ledger.Position, messages int32) {
+	if invariant.Enabled {
+		for _, o := range s.consumers {
+			_, twice := o.pending[p]
+			invariant.Assert(!twice, "%v is pending at consumer %q already", p, o.Name)
+		}
+	}
+	c.pending[p] = messages
+	c.unacked += int64(messages)
+	s.share.unacked += int64(messages)
+	if limit := int64(s.opts.MaxUnackedMessagesPerConsumer); limit > 0 && c.unacked >= limit {
+		c.blocked = true
+	}
+	if limit := int64(s.opts.MaxUnackedMessagesPerSubscription); limit > 0 && s.share.unacked >= limit {
+		s.share.blocked = true
+	}
+}
+
+// handOver gives each consumer what was gathered for it, in one call.
+func (s *subscription) handOver() {
+	now := time.Now()
+	for _, c := range s.consumers {
+		if len(c.out) == 0 {
+			continue
+		}
+		var bytes, again int64
+		for i := range c.out {
+			d := &c.out[i]
+			bytes += int64(len(d.Entry.Payload.Data))
+			if d.Redelivery > 0 {
+				again += int64(d.Messages)
+			}
+		}
+		messages := int64(c.outMsgs)
+		c.average.sample(c.outMsgs, len(c.out))
+		c.counts.out.add(now, messages, bytes)
+		c.counts.lastOut = now
+		s.counts.out.add(now, messages, bytes)
+		if again > 0 {
+			c.counts.redelivered.add(now, again, 0)
+			s.counts.redelivered.add(now, again, 0)
+		}
+		s.metrics.delivered(messages, bytes)
+		c.Sink.Deliver(c, c.out)
+		clear(c.out)
+		c.out, c.outMsgs = c.out[:0], 0
+	}
+}
+
+// settle forgets what is known of an entry that is acknowledged or gone.
+func (s *subscription) settle(p ledger.Position) {
+	if len(s.again.counts) > 0 {
+		delete(s.again.counts, p)
+	}
+	if len(s.again.batches) > 0 {
+		delete(s.again.batches, p)
+	}
+}
+
+// messagesIn returns the number of messages in an entry. One that does not parse counts as one message: it is delivered
+// as it is, and the client reports it.
+func messagesIn(payload []byte) int32 {
+	var section protocol.Section
+	var md protocol.Metadata
+	if section.Parse(payload) != nil || md.Parse(section.Metadata) != nil {
+		return 1
+	}
+	return max(1, md.NumMessages)
+}

@@ -1,0 +1,34 @@
+// Package topic is a topic: its producers, deduplication of what they send, its subscriptions with their dispatchers, and
+// their consumers. It gives the log of managedledger its meaning as a Pulsar topic.
+//
+//	broker: one batch per (loop turn, topic)                      Sink.Deliver ──▶ broker ▲
+//	   │ Publish                                                                          │
+//	═══▼══ the topic's executor ═══════════════════   ═══ each subscription's executor ═══╪══
+//	order → deduplication → ManagedLedger.Add            Flow, Ack, Redeliver ─▶ pump ─▶ dispatch
+//	completed ──▶ receipts, gathered per Sink                                │      ▲
+//	   │                                                              Cursor.Read ──┘ entries
+//	   ▼ Sink.Receipts
+//
+// Promises:
+//
+//   - Receipts of a producer come in the order of its messages, each message exactly one, and a receipt without error
+//     means that the message is stored.
+//   - What was acknowledged is not delivered again while the topic lives; what was not acknowledged is, once somebody can
+//     take it. Order is that of the log on Exclusive and Failover subscriptions.
+//   - Consumers are given no more messages than they have asked for, save for the rest of one batch.
+//   - A topic that is closed or lost never makes a client drop its connection: its producers and consumers are closed
+//     one by one.
+//
+// The broker calls it. Methods of Topic run on the topic's executor, methods of Consumer on the subscription's; state
+// crosses from one to the other by posted tasks only. The package starts no goroutines and has no locks.
+//
+// Non-obvious:
+//
+//   - A registration that was removed still has messages in flight; they complete and come back as receipts to its Sink.
+//   - A duplicate of something in flight is a Barrier in the log: its receipt waits for the original and keeps its place
+//     (testdata/dedup).
+//   - A read ahead may wait at the end of the log for ever, so reads of entries to replay run beside it.
+//   - Cursor.Read may complete before it returns; pump is a loop so that this does not recurse.
+//   - Permits are granted − delivered and nothing else. They survive redelivery, blocking and unblocking untouched.
+//   - A subscription ends on its own executor first; see slot for the race with Subscribe.
+package topic

@@ -1,0 +1,73 @@
+package topic
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Options are the settings of topics. The names are those of the settings of the broker in Go's spelling.
+type Options struct {
+	DispatcherMaxReadBatchSize       int // most entries per read
+	DispatcherMaxReadSizeBytes       int // most bytes per read
+	DispatcherMaxRoundRobinBatchSize int // most entries to one consumer of a shared subscription before the next one's turn
+
+	MaxUnackedMessagesPerConsumer     int // shared subscriptions; -1: no limit
+	MaxUnackedMessagesPerSubscription int // shared subscriptions; -1: no limit
+
+	BrokerDeduplicationEnabled                   bool
+	BrokerDeduplicationEntriesInterval           int           // entries between two snapshots
+	BrokerDeduplicationSnapshotInterval          time.Duration // time between two snapshots when there were new entries
+	BrokerDeduplicationMaxNumberOfProducers      int           // most producers in a snapshot
+	BrokerDeduplicationProducerInactivityTimeout time.Duration // after which a producer that is gone is forgotten
+
+	MaxProducersPerTopic int // 0: no limit
+
+	ReadRetryMin time.Duration // first wait after a failed read; doubles
+	ReadRetryMax time.Duration
+}
+
+// EnsureDefaults fills in what is not set.
+func (o *Options) EnsureDefaults() {
+	setDefault(&o.DispatcherMaxReadBatchSize, 500)
+	setDefault(&o.DispatcherMaxReadSizeBytes, 5<<20)
+	setDefault(&o.DispatcherMaxRoundRobinBatchSize, 20)
+	setDefault(&o.MaxUnackedMessagesPerConsumer, 50_000)
+	setDefault(&o.MaxUnackedMessagesPerSubscription, 200_000)
+	setDefault(&o.BrokerDeduplicationEntriesInterval, 1000)
+	setDefault(&o.BrokerDeduplicationSnapshotInterval, 2*time.Minute)
+	setDefault(&o.BrokerDeduplicationMaxNumberOfProducers, 10_000)
+	setDefault(&o.BrokerDeduplicationProducerInactivityTimeout, 6*time.Hour)
+	setDefault(&o.ReadRetryMin, 50*time.Millisecond)
+	setDefault(&o.ReadRetryMax, 15*time.Second)
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate reports all faults.
+func (o *Options) Validate() error {
+	var errs []error
+	atLeast := func(name string, v, least int64) {
+		if v < least {
+			errs = append(errs, fmt.Errorf("%s is %d, must be at least %d", name, v, least))
+		}
+	}
+	atLeast("dispatcherMaxReadBatchSize", int64(o.DispatcherMaxReadBatchSize), 1)
+	atLeast("dispatcherMaxReadSizeBytes", int64(o.DispatcherMaxReadSizeBytes), 1)
+	atLeast("dispatcherMaxRoundRobinBatchSize", int64(o.DispatcherMaxRoundRobinBatchSize), 1)
+	atLeast("maxUnackedMessagesPerConsumer", int64(o.MaxUnackedMessagesPerConsumer), -1)
+	atLeast("maxUnackedMessagesPerSubscription", int64(o.MaxUnackedMessagesPerSubscription), -1)
+	atLeast("brokerDeduplicationEntriesInterval", int64(o.BrokerDeduplicationEntriesInterval), 1)
+	atLeast("brokerDeduplicationMaxNumberOfProducers", int64(o.BrokerDeduplicationMaxNumberOfProducers), 1)
+	atLeast("brokerDeduplicationSnapshotInterval", int64(o.BrokerDeduplicationSnapshotInterval), 1)
+	atLeast("brokerDeduplicationProducerInactivityTimeout", int64(o.BrokerDeduplicationProducerInactivityTimeout), 1)
+	atLeast("maxProducersPerTopic", int64(o.MaxProducersPerTopic), 0)
+	atLeast("readRetryMin", int64(o.ReadRetryMin), 1)
+	atLeast("readRetryMax", int64(o.ReadRetryMax), int64(o.ReadRetryMin))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,220 @@
+package topic
+
+import (
+	"errors"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/ledger"
+	"geminga/pkg/managedledger"
+)
+
+// pumpRounds is how many reads are started in one go before other subscriptions on the executor get their turn.
+const pumpRounds = 16
+
+// reading is the state of a subscription's reads: at most one ahead and one of positions to replay. The read ahead may
+// wait at the end of the log for ever, so a replay must not wait for it.
+//
+// generation changes when what was asked for is not wanted any more (another consumer is active, the cursor was
+// rewound); entries of an older generation are released unseen.
+type reading struct {
+	ahead      bool
+	replaying  []ledger.Position // of the replay read under way; empty: none
+	generation uint64
+	aheadOf    uint64 // generation of the read ahead
+	replayOf   uint64
+	failures   int
+	retry      *executor.Timer // not nil: no reads before it fires
+	pumping    bool
+	pumpAgain  bool
+	yielded    bool // a pump is posted
+	bytes      average64
+
+	onAhead  func([]ledger.Entry, error)
+	onReplay func([]ledger.Entry, error)
+	onRetry  executor.Task
+	onYield  executor.Task
+}
+
+// average64 is a decaying mean of entry sizes, to bound replay reads in bytes.
+type average64 struct{ value float64 }
+
+func (a *average64) sample(v float64) {
+	if a.value == 0 {
+		a.value = v
+		return
+	}
+	a.value = a.value*averageHistory + v*(1-averageHistory)
+}
+
+func (r *reading) setUp(s *subscription) {
+	r.onAhead, r.onReplay = s.readAhead, s.readReplay
+	r.onRetry = executor.Func(func() {
+		r.retry = nil
+		s.pump()
+	})
+	r.onYield = executor.Func(func() {
+		r.yielded = false
+		s.pump()
+	})
+}
+
+// forget makes reads under way results of the past.
+func (r *reading) forget(s *subscription) {
+	r.generation++
+	if r.ahead && s.cursor.CancelRead() {
+		r.ahead = false
+	}
+	if r.retry != nil {
+		r.retry.Stop()
+		r.retry = nil
+	}
+}
+
+// pump starts the reads for which there is demand. Everything that may create demand (permits, room at a Sink, an
+// acknowledgement that unblocks, a consumer, a finished read, a position to replay) ends with a call of it.
+//
+// A read may complete at once and call pump again, so this is a loop and not a recursion.
+func (s *subscription) pump() {
+	if s.read.pumping {
+		s.read.pumpAgain = true
+		return
+	}
+	s.read.pumping = true
+	for round := 0; ; round++ {
+		s.read.pumpAgain = false
+		if round == pumpRounds {
+			s.yield()
+			break
+		}
+		s.startReads()
+		if !s.read.pumpAgain {
+			break
+		}
+	}
+	s.read.pumping = false
+	s.check()
+}
+
+func (s *subscription) yield() {
+	if !s.read.yielded {
+		s.read.yielded = true
+		s.exec.Post(s.read.onYield)
+	}
+}
+
+func (s *subscription) startReads() {
+	if s.ended || s.read.retry != nil {
+		return
+	}
+	if s.again.replay.len() > 0 {
+		if len(s.read.replaying) == 0 {
+			if want := s.demand(); want > 0 {
+				s.startReplay(want)
+			}
+		}
+		return
+	}
+	if s.read.ahead || len(s.read.replaying) > 0 || s.share.blocked {
+		return
+	}
+	if want := s.demand(); want > 0 {
+		s.read.ahead, s.read.aheadOf = true, s.read.generation
+		s.cursor.Read(ledger.Limits{Entries: want, Bytes: s.opts.DispatcherMaxReadSizeBytes}, s.read.onAhead)
+	}
+}
+
+func (s *subscription) startReplay(want int) {
+	if s.read.bytes.value > 0 {
+		want = min(want, max(1, int(float64(s.opts.DispatcherMaxReadSizeBytes)/s.read.bytes.value)))
+	}
+	s.read.replaying = s.again.replay.take(s.read.replaying[:0], want)
+	s.read.replayOf = s.read.generation
+	s.cursor.ReadAt(s.read.replaying, s.read.onReplay)
+}
+
+// demand is the number of entries that consumers can take now: permits count messages, reads count entries.
+func (s *subscription) demand() int {
+	if s.single() {
+		if s.active == nil || !s.active.ready() {
+			return 0
+		}
+		return s.clamp(s.active.average.entries(s.active.budget()))
+	}
+	var sum int64
+	for _, c := range s.consumers {
+		if c.ready() {
+			if sum += c.average.entries(c.budget()); sum >= int64(s.opts.DispatcherMaxReadBatchSize) {
+				break
+			}
+		}
+	}
+	return s.clamp(sum)
+}
+
+func (s *subscription) clamp(n int64) int {
+	return int(min(n, int64(s.opts.DispatcherMaxReadBatchSize)))
+}
+
+// readAhead takes the result of a read at the read position.
+func (s *subscription) readAhead(entries []ledger.Entry, err error) {
+	s.exec.AssertCurrent()
+	s.read.ahead = false
+	if s.read.aheadOf != s.read.generation || s.ended {
+		release(entries)
+		s.pump()
+		return
+	}
+	s.dispatch(entries, false)
+	s.readEnded(err)
+}
+
+// readReplay takes the result of a read of given positions. Positions without an entry are deleted or gone for ever,
+// unless the read failed: then they are asked for again.
+func (s *subscription) readReplay(entries []ledger.Entry, err error) {
+	s.exec.AssertCurrent()
+	asked := s.read.replaying
+	s.read.replaying = s.read.replaying[:0]
+	if s.read.replayOf != s.read.generation || s.ended {
+		release(entries)
+		s.pump()
+		return
+	}
+	got := 0
+	for _, p := range asked {
+		if got < len(entries) && entries[got].Position == p {
+			got++
+			continue
+		}
+		if err != nil && !s.cursor.IsDeleted(p) {
+			s.again.replay.add(p)
+		} else {
+			s.settle(p)
+		}
+	}
+	s.dispatch(entries, true)
+	s.readEnded(err)
+}
+
+func (s *subscription) readEnded(err error) {
+	if err == nil {
+		s.read.failures = 0
+		s.pump()
+		return
+	}
+	if errors.Is(err, managedledger.ErrClosed) || errors.Is(err, ledger.ErrShutdown) {
+		s.log.Debug("reads have ended", "error", err)
+		s.read.retry = s.exec.After(s.opts.ReadRetryMax, s.read.onRetry)
+		return
+	}
+	s.log.Warn("read failed, will be tried again", "error", err, "after", s.retryAfter())
+	if s.read.retry == nil {
+		s.read.retry = s.exec.After(s.retryAfter(), s.read.onRetry)
+	}
+	s.read.failures++
+}
+
+func release(entries []ledger.Entry) {
+	for i := range entries {
+		entries[i].Payload.Release()
+	}
+}

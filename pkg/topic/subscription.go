@@ -1,0 +1,268 @@
+package topic
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/ledger"
+)
+
+// cursor is what a subscription needs of a managedledger.Cursor.
+type cursor interface {
+	Read(limits ledger.Limits, done func([]ledger.Entry, error))
+	CancelRead() bool
+	ReadAt(positions []ledger.Position, done func([]ledger.Entry, error))
+	MarkDelete(p ledger.Position, done func(error))
+	Delete(ps []ledger.Position, done func(error))
+	MarkDeleted() ledger.Position
+	ReadPosition() ledger.Position
+	IsDeleted(p ledger.Position) bool
+	Rewind()
+	Backlog() int64
+	Close(done func(error))
+}
+
+// subscription is a cursor with consumers on it. It belongs to its own executor: dispatch never runs on the topic's.
+//
+// What is true at the end of every call, and checked by check:
+//
+//  1. For each consumer permits = granted − delivered, in messages. Permits are checked before an entry is given, not
+//     after, so they go below zero by less than one entry.
+//  2. Shared: every entry that was delivered and not acknowledged is in the pending map of exactly one consumer, or in
+//     the replay set, or in a replay read that is under way. unacked counts the messages of the first kind.
+//  3. An entry that was acknowledged is in none of these, and is not delivered again.
+//  4. If there is something to deliver and a consumer that can take it, then a read is under way or a retry is
+//     scheduled (the reverse of a stalled subscription).
+//  5. While the replay set is not empty no read ahead starts, so that what is given back comes first.
+type subscription struct {
+	topic     *Topic
+	name      string
+	durable   bool
+	exec      *executor.Executor
+	opts      *Options
+	metrics   *Metrics
+	log       *slog.Logger
+	partition int
+	connected atomic.Int32 // len(consumers), for the topic
+
+	cursor    cursor
+	kind      SubType
+	consumers []*Consumer // by priority level, then order of connection (failover: name)
+	active    *Consumer   // of Exclusive and Failover
+	ended     bool
+
+	read    reading
+	again   redelivery
+	share   sharing
+	counts  subCounters
+	deletes []ledger.Position // scratch
+}
+
+// redelivery is what has to be, or was, delivered more than once.
+type redelivery struct {
+	replay  replaySet
+	counts  map[ledger.Position]uint32 // how often an entry was given back
+	batches map[ledger.Position]ackSet // partially acknowledged batches
+	highest ledger.Position            // highest position delivered so far
+}
+
+// sharing is the state of a shared dispatcher.
+type sharing struct {
+	clock   int64 // counts turns
+	turn    *Consumer
+	left    int // entries left in the turn
+	unacked int64
+	blocked bool // too many unacknowledged messages in the subscription
+}
+
+type subCounters struct {
+	out         meter
+	redelivered meter
+	acked       int64
+}
+
+func newSubscription(t *Topic, name string, durable bool) *subscription {
+	s := &subscription{
+		topic:     t,
+		name:      name,
+		durable:   durable,
+		exec:      t.env.Subscriptions.For(t.text + "/" + name),
+		partition: t.name.Partition,
+	}
+	s.setUp(&t.env.Options, t.env.Metrics, t.env.Logger.With("subscription", name))
+	return s
+}
+
+func (s *subscription) setUp(o *Options, m *Metrics, log *slog.Logger) {
+	s.opts, s.metrics, s.log = o, m, log
+	s.again = redelivery{
+		counts:  make(map[ledger.Position]uint32),
+		batches: make(map[ledger.Position]ackSet),
+		highest: ledger.Earliest,
+	}
+	s.read.setUp(s)
+}
+
+// single reports that one consumer at a time gets everything.
+func (s *subscription) single() bool { return s.kind != Shared }
+
+// connect adds a consumer.
+func (s *subscription) connect(r SubscribeRequest, done func(*Consumer, error)) {
+	s.exec.AssertCurrent()
+	if s.ended {
+		s.topic.exec.PostFunc(func() { s.topic.Subscribe(r, done) })
+		return
+	}
+	c, err := s.add(&r)
+	done(c, err)
+	s.pump()
+}
+
+func (s *subscription) add(r *SubscribeRequest) (*Consumer, error) {
+	if len(s.consumers) > 0 {
+		switch {
+		case s.kind != r.Type:
+			return nil, fmt.Errorf("%q has %s consumers: %w", s.name, s.kind, ErrTypeMismatch)
+		case s.kind == Exclusive:
+			return nil, fmt.Errorf("%q: %w", s.name, ErrConsumerBusy)
+		}
+	} else if s.kind != r.Type {
+		s.startOver()
+		s.kind = r.Type
+	}
+	c := newConsumer(s, r)
+	if c.Name == "" {
+		c.Name = s.topic.env.Names.Next()
+	}
+	s.consumers = append(s.consumers, c)
+	slices.SortStableFunc(s.consumers, func(a, b *Consumer) int {
+		byLevel := cmp.Compare(a.PriorityLevel, b.PriorityLevel)
+		if s.kind == Failover {
+			return cmp.Or(byLevel, cmp.Compare(a.Name, b.Name))
+		}
+		return byLevel
+	})
+	s.connected.Store(int32(len(s.consumers)))
+	s.elect()
+	return c, nil
+}
+
+// elect chooses the active consumer of a failover subscription among those of the first priority level: partitions
+// spread over them. A new one starts with what the last one has not acknowledged.
+func (s *subscription) elect() {
+	if !s.single() {
+		return
+	}
+	var chosen *Consumer
+	if len(s.consumers) > 0 {
+		first := 1
+		for first < len(s.consumers) && s.consumers[first].PriorityLevel == s.consumers[0].PriorityLevel {
+			first++
+		}
+		chosen = s.consumers[max(0, s.partition)%first]
+	}
+	if chosen != s.active {
+		s.active = chosen
+		s.startOver()
+	}
+}
+
+// startOver forgets what was read and delivered but not acknowledged: it will be read again from the cursor.
+func (s *subscription) startOver() {
+	s.read.forget(s)
+	s.again.replay.clear()
+	if s.cursor != nil {
+		s.cursor.Rewind()
+	}
+}
+
+// remove takes a consumer away. What it has not acknowledged is delivered again, to others or to the next one.
+func (s *subscription) remove(c *Consumer) {
+	i := slices.Index(s.consumers, c)
+	if i < 0 {
+		return
+	}
+	s.consumers = slices.Delete(s.consumers, i, i+1)
+	s.connected.Store(int32(len(s.consumers)))
+	c.closed = true
+	if s.share.turn == c {
+		s.share.turn = nil
+	}
+	for p := range c.pending {
+		s.again.replay.add(p)
+	}
+	s.unack(c, c.unacked)
+	clear(c.pending)
+	s.elect()
+	if len(s.consumers) == 0 && !s.durable {
+		s.endEmpty()
+		return
+	}
+	s.pump()
+}
+
+// endEmpty ends a non-durable subscription that has lost its last consumer.
+func (s *subscription) endEmpty() {
+	s.end()
+	t := s.topic
+	t.exec.PostFunc(func() {
+		if slot := t.slots[s.name]; slot != nil && slot.sub == s && slot.state == slotOpen {
+			t.slotEnded(slot, func(error) {})
+		}
+	})
+}
+
+// endFor ends the subscription for a consumer that unsubscribes, or for an administrator (nil).
+func (s *subscription) endFor(by *Consumer, force bool) error {
+	s.exec.AssertCurrent()
+	if s.ended {
+		return fmt.Errorf("%q: %w", s.name, ErrNoSubscription)
+	}
+	for _, c := range s.consumers {
+		if c != by && !force {
+			return fmt.Errorf("%q has other consumers: %w", s.name, ErrConsumerBusy)
+		}
+	}
+	for _, c := range s.consumers {
+		c.closed = true
+		if c != by {
+			c.Sink.CloseConsumer(c.ID)
+		}
+	}
+	s.end()
+	return nil
+}
+
+// shutDown closes the consumers and the cursor because the topic closes. done on the subscription's executor.
+func (s *subscription) shutDown(done func(error)) {
+	for _, c := range s.consumers {
+		c.closed = true
+		c.Sink.CloseConsumer(c.ID)
+	}
+	s.end()
+	s.cursor.Close(done)
+}
+
+// end stops dispatch for good.
+func (s *subscription) end() {
+	s.ended = true
+	s.read.forget(s)
+	s.consumers, s.active, s.share.turn = nil, nil, nil
+	s.connected.Store(0)
+}
+
+// closeCursor may be called from any executor. done comes on the subscription's.
+func (s *subscription) closeCursor(done func(error)) {
+	s.exec.PostFunc(func() { s.cursor.Close(done) })
+}
+
+// retryAfter doubles from the least to the longest wait.
+func (s *subscription) retryAfter() time.Duration {
+	d := s.opts.ReadRetryMin << min(s.read.failures, 20)
+	return min(d, s.opts.ReadRetryMax)
+}
