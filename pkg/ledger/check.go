@@ -7,7 +7,7 @@ import "geminga/pkg/invariant"
 func (m *Machine) check(c *Command, before State, existed bool, res Result, change Change) {
 	after, exists := m.State(c.Ledger)
 	if fault := stepFault(c, step{before, after, existed, exists, res, change}); fault != "" {
-		invariant.Broken("ledger %d: %s: %s: %+v -> %+v, %+v, %+v", c.Ledger, c, fault, before, after, res, change)
+		invariant.Broken("ledger %d: %s: %s: %+v -> %+v, %+v, %+v", c.Ledger, c.String(), fault, before, after, res, change)
 	}
 }
 

@@ -69,16 +69,16 @@ func (c *Command) CheckBody() error {
 	if c.Op != OpAppend {
 		return nil
 	}
-	body := c.Body
+	body := c.Body // c.String() below, not c: a command that escapes into fmt is an allocation for every caller
 	for i := range c.Count {
 		_, rest, err := NextEntry(body)
 		if err != nil {
-			return fmt.Errorf("%w: %s: entry %d: %w", ErrBadCommand, c, c.First+EntryID(i), err)
+			return fmt.Errorf("%w: %s: entry %d: %w", ErrBadCommand, c.String(), c.First+EntryID(i), err)
 		}
 		body = rest
 	}
 	if len(body) != 0 {
-		return fmt.Errorf("%w: %s: %d bytes after the last entry", ErrBadCommand, c, len(body))
+		return fmt.Errorf("%w: %s: %d bytes after the last entry", ErrBadCommand, c.String(), len(body))
 	}
 	return nil
 }
