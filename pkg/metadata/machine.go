@@ -28,12 +28,14 @@ const MaxPageSize = 8 << 20
 //
 // Rejected: versions that count the puts of a key from 1. A key that is deleted and created again then repeats them,
 // and a compare-and-set of an old owner succeeds against a record that it never saw.
+//
+// The items are in a B-tree, not in a sorted slice: with 300,000 keys a delete and a create cost 5 µs and 340 µs, and
+// the tree clones in constant time for snapshots.
 type Machine struct {
 	items    *btree.BTreeG[Item]
 	revision uint64
 }
 
-// treeDegree: 32 to 128 measured alike at 300,000 keys.
 const treeDegree = 64
 
 // NewMachine returns an empty map at revision 0.
