@@ -1,0 +1,208 @@
+package eventloop
+
+import (
+	"io"
+	"net"
+	"time"
+)
+
+// Conn is one connection. It lives on one loop, and except for Loop, ID, LocalAddr and RemoteAddr its methods may only
+// be called there: in a method of the Handler or in a task posted to the loop.
+//
+//	arrives ──Opened──▶ open ──Close, EOF, error──▶ gone ──end of the turn: Closed──▶ (slot free)
+//	                     │ CloseAfterFlush            ▲
+//	                     └──▶ draining ──all written──┘
+//
+// Once gone, nothing is read, delivered or written any more; calls are harmless.
+type Conn struct {
+	loop          *Loop
+	id            uint64
+	slot          int32
+	remote, local net.Addr
+	context       any
+	lastRead      time.Time
+	link          link
+	in            inbound
+	out           outbound
+
+	paused    bool // by PauseRead
+	redeliver bool // is in loop.resumed
+	dirty     bool // is in loop.dirty
+	full      bool // has been above high water and not yet below low water
+	draining  bool // goes when its output is written
+	gone      bool // is in loop.closing, or past it
+	eof       bool // goes at the end of the turn, after one attempt to write
+	err       error
+}
+
+// link is how the bytes of a connection travel: a socket on the loop's epoll, or two goroutines.
+type link interface {
+	start() error // begin to read
+	rearm()       // reading was resumed, or may go on
+	write()       // write c.out, as much as can be
+	hurry()       // a write that is under way is the last one
+	close()       // free the socket; called once
+	discard()     // close a connection that never was opened
+	handle(s signal)
+}
+
+// signal is the result of a helper goroutine.
+type signal struct {
+	link link
+	kind signalKind
+}
+
+type signalKind uint8
+
+const (
+	signalRead signalKind = iota
+	signalWritten
+	signalEnded
+)
+
+// Loop returns the loop that the connection lives on.
+func (c *Conn) Loop() *Loop { return c.loop }
+
+// ID returns a number that no other connection of the group has had.
+func (c *Conn) ID() uint64 { return c.id }
+
+// RemoteAddr returns the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// LocalAddr returns the own address.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// Context returns what SetContext has stored.
+func (c *Conn) Context() any { return c.context }
+
+// SetContext stores the handler's state of this connection.
+func (c *Conn) SetContext(v any) { c.context = v }
+
+// LastRead returns the beginning of the turn in which bytes last arrived, or in which the connection was opened.
+func (c *Conn) LastRead() time.Time { return c.lastRead }
+
+// Closed reports whether the connection is gone, or about to.
+func (c *Conn) Closed() bool { return c.gone }
+
+// PauseRead stops the reading of the socket and further calls of Data. Called in Data, it does not stop that call; what
+// the call leaves unconsumed is kept.
+func (c *Conn) PauseRead() { c.paused = true }
+
+// Paused reports whether reading is paused.
+func (c *Conn) Paused() bool { return c.paused }
+
+// ResumeRead undoes PauseRead. Bytes that were read and not consumed are handed to Data in the next turn, also when none
+// follow them.
+func (c *Conn) ResumeRead() {
+	if !c.paused || c.gone {
+		return
+	}
+	c.paused = false
+	if !c.redeliver {
+		c.redeliver = true
+		c.loop.resumed = append(c.loop.resumed, c)
+	}
+}
+
+// Close closes the connection at the end of the turn. Output that is not written yet is dropped. Closed gets err.
+func (c *Conn) Close(err error) {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	if !c.eof { // whose reason came first
+		c.err = err
+	}
+	c.loop.closing = append(c.loop.closing, c)
+}
+
+// CloseAfterFlush stops reading and closes the connection when its output is written. Whoever calls it sees to it that
+// a peer who does not read is closed in the end.
+func (c *Conn) CloseAfterFlush(err error) {
+	if c.gone || c.draining {
+		return
+	}
+	c.draining = true
+	c.paused = true
+	c.err = err
+	c.markDirty()
+}
+
+// end closes the connection at the end of the turn, after one attempt to write its output.
+func (c *Conn) end(err error) {
+	if c.gone || c.eof {
+		return
+	}
+	c.eof = true
+	c.paused = true
+	if c.err == nil {
+		c.err = err
+	}
+	c.markDirty()
+}
+
+// deliver hands the unconsumed bytes to the handler.
+func (c *Conn) deliver() {
+	in := &c.in
+	if have := in.end - in.start; have == 0 || have < in.need || c.gone {
+		return
+	}
+	consumed, need, err := c.loop.group.handler.Data(c, in.root, in.root.buf[in.start:in.end:in.end])
+	in.advance(consumed, need)
+	if err != nil {
+		c.Close(err)
+	}
+}
+
+// failed ends the connection because reading failed. io.EOF leaves a last chance to write.
+func (c *Conn) failed(err error) {
+	if err == io.EOF { //nolint:errorlint // read returns it bare
+		c.end(err)
+		return
+	}
+	c.Close(err)
+}
+
+// flush writes, and draws the consequences of what was written.
+func (c *Conn) flush() {
+	if c.gone {
+		return
+	}
+	if c.out.bytes > 0 {
+		c.link.write()
+	}
+	if c.gone {
+		return
+	}
+	if c.eof && c.out.lent {
+		c.link.hurry()
+		return
+	}
+	if c.eof || c.draining && c.out.bytes == 0 {
+		c.Close(c.err)
+		return
+	}
+	if c.full && c.out.bytes <= c.loop.group.options.LowWater {
+		c.full = false
+		if w := c.loop.group.writable; w != nil {
+			w.Writable(c)
+		}
+	}
+}
+
+func (c *Conn) markDirty() {
+	if !c.dirty && !c.gone {
+		c.dirty = true
+		c.loop.dirty = append(c.loop.dirty, c)
+	}
+}
+
+// release gives back the buffers, except those that a helper goroutine still uses.
+func (c *Conn) release() {
+	if !c.in.lent {
+		c.in.drop()
+	}
+	if !c.out.lent {
+		c.out.drop()
+	}
+}

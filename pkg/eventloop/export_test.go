@@ -1,0 +1,33 @@
+package eventloop
+
+// LiveRoots returns how many roots are given out.
+func (g *Group) LiveRoots() int64 { return g.pool.live.Load() }
+
+// LiveRootBytes returns their sizes.
+func (g *Group) LiveRootBytes() int64 { return g.pool.bytes.Load() }
+
+// Sleeps returns how often the loop has slept.
+func (l *Loop) Sleeps() int64 { return l.load.publishedSleeps.Load() }
+
+// SocketWrites returns bytes written by the group.
+func (g *Group) SocketWrites() (n int64) {
+	for _, l := range g.loops {
+		n += l.load.publishOut.Load()
+	}
+	return n
+}
+
+// Pool for tests of roots.
+type Pool struct{ pool }
+
+// Get returns a root.
+func (p *Pool) Get(n int) *Root { return p.get(n) }
+
+// Live returns the number of roots given out.
+func (p *Pool) Live() int64 { return p.live.Load() }
+
+// Bytes returns the whole buffer.
+func (r *Root) Bytes() []byte { return r.buf }
+
+// ClassOf returns the size class of n.
+func ClassOf(n int) (class, size int) { return classOf(n) }
