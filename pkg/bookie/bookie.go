@@ -1,0 +1,270 @@
+package bookie
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+	"geminga/pkg/vfs"
+	"geminga/rpc/bookiepb"
+)
+
+// Bookie is a running bookie. Open makes one, Close ends it. When Failed delivers, only Close is left to do.
+type Bookie struct {
+	opts    Options
+	cluster *clusterJSON
+	self    identity
+	address string // what others dial
+	log     *slog.Logger
+	metrics *metrics
+
+	listener net.Listener
+	server   *grpc.Server
+	lock     io.Closer
+	journal  *journal.Journal
+	book     *addressBook
+	conns    *conns
+	links    *links
+	client   *metaClient
+	meta     *metaGroup // nil when not a member
+	groups   *groups
+
+	readOnly   atomic.Bool
+	registered atomic.Bool
+	failures   chan error
+	failOnce   sync.Once
+	placement  chan struct{} // holds one: look whether groups are to be created
+
+	ctx      context.Context // of the background work
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup // background work
+	handlers sync.WaitGroup // receivers of append streams
+	closing  sync.Once
+	closeErr error
+}
+
+// Open starts a bookie over a directory that Init made. It returns when the bookie listens; Ready tells when it serves.
+func Open(ctx context.Context, o Options) (*Bookie, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("bookie: %w", err)
+	}
+	b := &Bookie{opts: o, failures: make(chan error, 1), placement: make(chan struct{}, 1)}
+	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := b.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("bookie: %w", err), b.Close(ctx))
+	}
+	b.log.Info("listening", "address", b.address, "cluster", b.self.clusterID)
+	return b, nil
+}
+
+// open acquires things in the order in which close gives them back, reversed.
+func (b *Bookie) open() error {
+	o := &b.opts
+	var err error
+	if b.cluster, err = readCluster(o.FS, o.DataDir); err != nil {
+		return err
+	}
+	b.self = b.cluster.identity()
+	if o.ClusterID != "" && o.ClusterID != b.self.clusterID {
+		return fmt.Errorf("%w: %s belongs to cluster %q, not %q", ErrWrongCluster, o.DataDir, b.self.clusterID, o.ClusterID)
+	}
+	b.log = o.Logger.With("bookie", b.self.bookieID)
+	if b.lock, err = o.FS.Lock(filepath.Join(o.DataDir, "lock")); err != nil {
+		if errors.Is(err, vfs.ErrLocked) {
+			return fmt.Errorf("data directory %s is in use by another process", o.DataDir)
+		}
+		return fmt.Errorf("cannot lock %s: %w", o.DataDir, err)
+	}
+	if err := b.listen(); err != nil {
+		return err
+	}
+	if b.metrics, err = newMetrics(o.MeterProvider); err != nil {
+		return err
+	}
+	if b.journal, err = journal.Open(o.journalOptions()); err != nil {
+		return fmt.Errorf("journal in %s: %w", o.Journal.Dir, err)
+	}
+	b.book = openAddressBook(o.FS, o.DataDir, b.cluster.Metadata, b.log)
+	b.conns = newConns()
+	b.links = newLinks(b.self, b.book, b.conns, b.log)
+	b.client = &metaClient{self: b.self, book: b.book, conns: b.conns}
+	for _, m := range b.cluster.Metadata {
+		b.client.members = append(b.client.members, m.ID)
+	}
+	b.groups = newGroups(groupDeps{
+		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, readOnly: &b.readOnly,
+	}, b.self.bookieID, b.fail)
+	if b.cluster.isMember() {
+		if b.meta, err = openMetaGroup(o, b.links, b.log, func(bool) { b.place() }, b.fail); err != nil {
+			return err
+		}
+	}
+	b.serve()
+	b.wg.Go(b.enroll)
+	b.wg.Go(b.watchdog)
+	if b.meta != nil {
+		b.wg.Go(b.placeGroups)
+	}
+	return nil
+}
+
+func (b *Bookie) listen() error {
+	b.listener = b.opts.Listener
+	if b.listener == nil {
+		l, err := net.Listen("tcp", b.opts.ListenAddress)
+		if err != nil {
+			return fmt.Errorf("cannot listen on %s: %w", b.opts.ListenAddress, err)
+		}
+		b.listener = l
+	}
+	b.address = b.opts.AdvertisedAddress
+	if b.address != "" {
+		return nil
+	}
+	b.address = b.listener.Addr().String()
+	host, port, err := net.SplitHostPort(b.address)
+	if err != nil {
+		return nil // not TCP: a test's listener
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("listening on all addresses needs an advertised address: %w", err)
+		}
+		b.address = net.JoinHostPort(name, port)
+	}
+	return nil
+}
+
+func (b *Bookie) serve() {
+	b.server = grpc.NewServer(append(bookiepb.ServerOptions(),
+		grpc.ChainUnaryInterceptor(b.checkUnary), grpc.ChainStreamInterceptor(b.checkStream))...)
+	bookiepb.RegisterBookieServer(b.server, &bookieService{b: b})
+	bookiepb.RegisterMetadataServer(b.server, &metadataService{b: b})
+	bookiepb.RegisterRaftServer(b.server, &raftService{links: b.links, find: b.transport, opts: b.opts.Raft})
+	b.wg.Go(func() {
+		if err := b.server.Serve(b.listener); err != nil && b.ctx.Err() == nil {
+			b.fail(fmt.Errorf("listener failed: %w", err))
+		}
+	})
+}
+
+func (b *Bookie) transport(id ledger.GroupID) *transport {
+	if id == ledger.MetadataGroup {
+		if b.meta == nil {
+			return nil
+		}
+		return b.meta.transport
+	}
+	if g := b.groups.get(id); g != nil {
+		return g.transport
+	}
+	return nil
+}
+
+// fail reports the first reason why the process must not go on, and stops serving: a bookie that cannot write must
+// not look alive.
+func (b *Bookie) fail(err error) {
+	b.failOnce.Do(func() {
+		b.log.Error("bookie failed", "error", err)
+		b.failures <- err
+		b.wg.Go(func() {
+			if b.server != nil {
+				b.server.Stop()
+			}
+			b.links.stop()
+		})
+	})
+}
+
+// Failed delivers the reason, once, when the process has to end.
+func (b *Bookie) Failed() <-chan error { return b.failures }
+
+// Address is what others dial.
+func (b *Bookie) Address() string { return b.address }
+
+// BookieID is the id that Init was given.
+func (b *Bookie) BookieID() string { return b.self.bookieID }
+
+// ClusterID is the id of the cluster.
+func (b *Bookie) ClusterID() string { return b.self.clusterID }
+
+// Ready returns nil when the bookie is registered, runs at least one replica, and every replica knows a leader.
+func (b *Bookie) Ready(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if b.registered.Load() && b.groups.allLed() {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-b.ctx.Done():
+			return errClosed
+		case <-ctx.Done():
+			return fmt.Errorf("bookie %s is not ready (registered: %t): %w", b.self.bookieID, b.registered.Load(), ctx.Err())
+		}
+	}
+}
+
+// Close stops the bookie in order: no new work, the outcome of what is under way, leadership to others, silence, then
+// the disk. ctx bounds the polite part; what hangs after it is left behind.
+func (b *Bookie) Close(ctx context.Context) error {
+	b.closing.Do(func() { b.closeErr = b.close(ctx) })
+	return b.closeErr
+}
+
+// politeClose bounds what a shutdown waits for others.
+const politeClose = 3 * time.Second
+
+func (b *Bookie) close(ctx context.Context) error {
+	polite, cancel := context.WithTimeout(ctx, politeClose)
+	defer cancel()
+	b.cancel()
+	if b.groups != nil && b.server != nil {
+		b.groups.refuse(polite)
+	}
+	if b.meta != nil && b.server != nil {
+		b.meta.transfer(polite)
+	}
+	if b.server != nil {
+		b.server.Stop() // closes the listener
+	} else if b.listener != nil {
+		_ = b.listener.Close() // nothing was accepted
+	}
+	var errs []error
+	if b.groups != nil {
+		b.groups.close(ctx)
+	}
+	if b.meta != nil {
+		errs = append(errs, b.meta.close(ctx))
+	}
+	if b.links != nil {
+		b.links.close()
+		b.conns.close()
+	}
+	b.wg.Wait()
+	b.handlers.Wait()
+	if b.journal != nil {
+		if err := b.journal.Close(); b.journal.Err() == nil { // a poisoned one was reported by Failed
+			errs = append(errs, err)
+		}
+	}
+	if b.lock != nil {
+		errs = append(errs, b.lock.Close())
+	}
+	return errors.Join(errs...)
+}

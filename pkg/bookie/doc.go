@@ -1,0 +1,56 @@
+// Package bookie is the storage daemon: it holds replicas of Raft groups, serves ledgers and metadata over gRPC, and
+// keeps everything in one journal. cmd/bookied opens one; the one-process mode opens it in the broker's process.
+//
+//	broker                                     other bookies
+//	  │ Append stream per group, Read, Execute       │ one Exchange stream per pair, all groups
+//	  ▼                                              ▼
+//	bookieService ── check commands, checksums   raftService ──▶ transport of the group
+//	  │                                              │
+//	  ▼                                              ▼
+//	proposer ──── many streams, one proposal ──▶ hashicorp/raft ──▶ transport ──▶ link ──▶ other bookies
+//	  ▲                                              │      │
+//	  │ results, in order                  StoreLogs │      │ committed
+//	  │                                              ▼      ▼
+//	  │                       guardedStore ─▶ journalStore  fsm: ledger.Machine + index
+//	  └──────────────────────────────────────────────│──────┘      ▲
+//	                                                 ▼             │ where?
+//	                                     journal (one per bookie) ◀── Read
+//
+//	metadata: metadataService ──▶ metaGroup (a Raft group of its own on 1, 3 or 5 bookies, log in bbolt) ──▶ metaFSM
+//
+// What it promises:
+//
+//   - An append that is answered OK is durable on a majority of its group, and stays.
+//   - An outcome is one of done, refused, or unknown. What was given to raft and not answered is unknown, never refused.
+//   - NO_LEDGER and NO_ENTRY are proofs. Damage is UNREADABLE, delay is BEHIND.
+//   - A read of metadata sees every commit that was answered before the read began.
+//   - A process whose stable storage failed or hung says so through Failed and serves no more. A damaged entry stops
+//     one replica of one group.
+//
+// Everything exported may be called from any goroutine. Handlers run on gRPC's goroutines, the machines on raft's. Locks
+// are leaves: none is held while another package or a callback is called, but for ledger.Machine and metadata.Machine
+// under the lock of their fsm.
+//
+// The log of a ledger group is its storage. It is neither compacted nor snapshotted: raft's snapshots are switched off
+// for these groups (SnapshotThreshold), a restart replays the log, and a new replica gets all of it. Reclaiming space,
+// and snapshots whose receiver fetches the entries it lacks from its peers, belong together and are not here yet. The
+// metadata group has ordinary snapshots.
+//
+// Non-obvious:
+//
+//   - Bookies are addressed by id in every Raft configuration; where an id listens is looked up (addressBook). A bookie
+//     may move; it may not lose its disk and keep its id (TestWipedBookieIsRefused).
+//   - Heartbeats go through raft's main loop, behind its fsyncs, because the library's fast path for them breaks Raft.
+//     The timeouts are longer for it.
+//   - raft panics when it cannot persist its term and when it cannot read an entry that it applies. guardedStore fails
+//     the replica first and then lies to it, which is safe only because nothing that a failed replica says is sent
+//     (health, TestFailedReplicaIsSilent).
+//   - raft counts the entries of a message, not their bytes: MaxAppendEntries × the largest proposal must fit a message
+//     (Options.Validate, TestLaggingFollowerGetsLargeMessages).
+//   - raft may drop a future when it stops, so nobody waits for one without another way out, and the goroutines that do
+//     are not awaited.
+//   - Leadership is transferred at shutdown only: a transfer that is interrupted leaves the library refusing proposals.
+//   - A leader is ready after a barrier in its term. Before that it takes appends, whose results come from the machine in
+//     any case, but proves nothing about what is absent.
+//   - The preferred replica of a group has the shorter election timeout; that is all there is to balancing leaders.
+package bookie

@@ -1,0 +1,194 @@
+package bookie
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+	"geminga/pkg/metadata"
+)
+
+// group is a replica of a ledger group.
+type group struct {
+	node
+	opts     *Options
+	replicas []string
+	log      *journal.Group
+	fsm      *fsm
+	proposer *proposer
+	readOnly *atomic.Bool  // of the bookie: its disk is nearly full
+	stopped  chan struct{} // it serves no more
+
+	lastApplies uint64 // watchdog's
+	stalledAt   time.Time
+}
+
+// bootstrapKey is set in a group's stable store once its first configuration is written. It is never written again: a
+// group that has the key and no log has lost its log, and a fresh start would elect a leader that knows nothing.
+var bootstrapKey = []byte("geminga.bootstrapped")
+
+// termKey is the library's key of the current term.
+var termKey = []byte("CurrentTerm")
+
+// groupDeps is what groups share.
+type groupDeps struct {
+	opts     *Options
+	journal  *journal.Journal
+	links    *links
+	metrics  *metrics
+	log      *slog.Logger
+	readOnly *atomic.Bool
+	failed   func(ledger.GroupID, error)
+}
+
+func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
+	jg := d.journal.Group(uint32(info.ID))
+	if err := jg.Damaged(); err != nil {
+		return nil, fmt.Errorf("%w: group %d: %w", ErrDamaged, info.ID, err)
+	}
+	g := &group{
+		opts: d.opts, replicas: info.Replicas, log: jg,
+		readOnly: d.readOnly, stopped: make(chan struct{}),
+	}
+	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
+	g.book, g.node.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
+	g.fsm = newFSM(g.health)
+	inner := journalStore{jg}
+	if err := bootstrap(inner, info.Replicas); err != nil {
+		return nil, fmt.Errorf("group %d: %w", info.ID, err)
+	}
+	g.proposer = newProposer(d.opts, d.metrics)
+	err := g.start(d.links, d.opts.Raft, nodeOptions{
+		id: info.ID, timeout: groupTimeout(d.links.self.bookieID, info.Replicas, d.opts.Raft), fsm: g.fsm,
+		store: &guardedStore{store: inner, health: g.health, stop: g.stop}, snapshots: raft.NewDiscardSnapshotStore(),
+		onReady: func(leading bool) { d.metrics.leading(leading) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("group %d: %w", info.ID, err)
+	}
+	g.proposer.start(g.raft.Apply, g.leads)
+	return g, nil
+}
+
+// groupTimeout makes the first replica the likely winner of an election, so that leaders spread over the bookies
+// without anybody moving leadership. A group of one has nobody to wait for.
+func groupTimeout(self string, replicas []string, o RaftOptions) time.Duration {
+	switch {
+	case len(replicas) == 1:
+		return min(o.PreferredTimeout, 100*time.Millisecond)
+	case len(replicas) > 0 && replicas[0] == self:
+		return o.PreferredTimeout
+	}
+	return o.FollowerTimeout
+}
+
+// bootstrap writes the first entry of a group's log, once in its life. All replicas write the same entry, so it does
+// not matter who is first.
+//
+// A crash in between leaves the entry without the key, or the key not yet durable: both steps are done again, and both
+// write what is there already.
+func bootstrap(s journalStore, replicas []string) error {
+	done, err := s.Get(bootstrapKey)
+	if err != nil {
+		return err
+	}
+	last, _ := s.LastIndex() // is never an error
+	if len(done) > 0 {
+		if last == 0 {
+			return fmt.Errorf("%w: its log is gone", ErrDamaged)
+		}
+		return nil
+	}
+	if last > 1 {
+		return fmt.Errorf("%w: its log has entries, but it was never bootstrapped", ErrDamaged)
+	}
+	if last == 0 {
+		entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configurationOf(replicas))}
+		if err := s.StoreLog(entry); err != nil {
+			return err
+		}
+	}
+	if err := s.Set(termKey, binary.BigEndian.AppendUint64(nil, 1)); err != nil {
+		return err
+	}
+	return s.Set(bootstrapKey, []byte{1})
+}
+
+func configurationOf(ids []string) raft.Configuration {
+	var c raft.Configuration
+	for _, id := range ids {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
+	}
+	return c
+}
+
+// submit queues commands behind all that were submitted before.
+func (g *group) submit(ctx context.Context, s *submission) error {
+	if !g.health.ok() {
+		return fmt.Errorf("%w: %w", ledger.ErrNoGroup, ErrDamaged)
+	}
+	if g.readOnly.Load() && grows(s.data) {
+		return ledger.ErrReadOnly
+	}
+	return g.proposer.submit(ctx, s)
+}
+
+// grows says whether any of the commands takes lasting space. Deletes and closes go on when the disk is full.
+func grows(data []byte) bool {
+	for len(data) > 0 {
+		c, rest, err := ledger.NextCommand(data)
+		if err != nil || c.Op == ledger.OpAppend || c.Op == ledger.OpCreate {
+			return true
+		}
+		data = rest
+	}
+	return false
+}
+
+// stalled says for how long this replica has led with work and applied nothing.
+func (g *group) stalled(now time.Time) time.Duration {
+	n := g.fsm.applies.Load()
+	if !g.leads() || g.proposer.pending() == 0 || n != g.lastApplies || g.stalledAt.IsZero() {
+		g.lastApplies, g.stalledAt = n, now
+		return 0
+	}
+	return now.Sub(g.stalledAt)
+}
+
+// refuse takes no more commands, and waits for the outcome of those that are under way.
+func (g *group) refuse(ctx context.Context) {
+	g.proposer.refuse()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for g.leads() && g.proposer.pending() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// close ends the replica.
+func (g *group) close(ctx context.Context) {
+	g.proposer.refuse()
+	close(g.stopped)
+	g.node.close(ctx)
+	g.proposer.close()
+}
+
+// isDamage says whether an error concerns this replica only.
+func isDamage(err error) bool {
+	return errors.Is(err, ErrDamaged) || errors.Is(err, journal.ErrCorrupt)
+}
+
+func (g *group) sameReplicas(replicas []string) bool { return slices.Equal(g.replicas, replicas) }

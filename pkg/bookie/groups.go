@@ -1,0 +1,179 @@
+package bookie
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"geminga/pkg/ledger"
+	"geminga/pkg/metadata"
+)
+
+// groups holds the replicas that run here. They follow the keys below /groups/: what names this bookie is opened.
+type groups struct {
+	deps groupDeps
+	self string
+	fail func(error) // of the whole bookie
+
+	mu     sync.RWMutex
+	byID   map[ledger.GroupID]*group
+	broken map[ledger.GroupID]error // stopped for good in this process
+	synced bool                     // the keys have been seen once
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func newGroups(d groupDeps, self string, fail func(error)) *groups {
+	gs := &groups{self: self, fail: fail, byID: map[ledger.GroupID]*group{}, broken: map[ledger.GroupID]error{}}
+	d.failed = gs.failed
+	gs.deps = d
+	return gs
+}
+
+func (gs *groups) get(id ledger.GroupID) *group {
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
+	return gs.byID[id]
+}
+
+func (gs *groups) all() []*group {
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
+	out := make([]*group, 0, len(gs.byID))
+	for _, g := range gs.byID {
+		out = append(out, g)
+	}
+	return out
+}
+
+// changed is called with all group records, by one goroutine.
+func (gs *groups) changed(items map[string]metadata.Item) {
+	for _, info := range decodeAll[metadata.GroupInfo](items, gs.deps.log) {
+		for _, r := range info.Replicas {
+			if r == gs.self {
+				gs.ensure(info)
+			}
+		}
+	}
+	gs.mu.Lock()
+	gs.synced = true
+	gs.mu.Unlock()
+}
+
+// ensure opens a replica unless it runs or has failed.
+func (gs *groups) ensure(info metadata.GroupInfo) {
+	gs.mu.RLock()
+	_, runs := gs.byID[info.ID]
+	_, broken := gs.broken[info.ID]
+	closed := gs.closed
+	gs.mu.RUnlock()
+	if runs || broken || closed || info.ID == ledger.MetadataGroup {
+		return
+	}
+	g, err := openGroup(gs.deps, info)
+	if err != nil {
+		gs.failed(info.ID, err)
+		return
+	}
+	gs.mu.Lock()
+	keep := !gs.closed && gs.broken[info.ID] == nil
+	if keep {
+		gs.byID[info.ID] = g
+	}
+	gs.mu.Unlock()
+	if !keep {
+		g.close(context.Background())
+		return
+	}
+	gs.deps.metrics.opened(1)
+	gs.deps.log.Info("replica of group is running", "group", info.ID, "replicas", info.Replicas)
+}
+
+// failed stops one replica, or, when the fault is not its own, the bookie. It is called on raft's goroutines.
+func (gs *groups) failed(id ledger.GroupID, err error) {
+	if !isDamage(err) {
+		gs.fail(err)
+		return
+	}
+	gs.deps.log.Error("replica of group stopped; its other replicas serve on", "group", id, "error", err)
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if gs.broken[id] == nil {
+		gs.broken[id] = err
+	}
+	g := gs.byID[id]
+	delete(gs.byID, id)
+	if g != nil && !gs.closed {
+		gs.deps.metrics.opened(-1)
+		gs.wg.Go(func() { g.close(context.Background()) })
+	}
+}
+
+// allLed says whether everything that should run here runs and knows its leader.
+func (gs *groups) allLed() bool {
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
+	if !gs.synced || len(gs.byID) == 0 {
+		return false
+	}
+	for _, g := range gs.byID {
+		if _, id := g.raft.LeaderWithID(); id == "" || g.leads() && !g.isReady() {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse stops taking commands in all groups and hands their leadership over.
+func (gs *groups) refuse(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, g := range gs.all() {
+		wg.Go(func() {
+			g.refuse(ctx)
+			g.transfer(ctx)
+		})
+	}
+	wg.Wait()
+}
+
+// close stops all replicas.
+func (gs *groups) close(ctx context.Context) {
+	gs.mu.Lock()
+	gs.closed = true
+	gs.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, g := range gs.all() {
+		wg.Go(func() { g.close(ctx) })
+	}
+	wg.Wait()
+	gs.wg.Wait()
+}
+
+// stalled returns a group that leads with work and has applied nothing for longer than limit.
+func (gs *groups) stalled(now time.Time, limit time.Duration) (ledger.GroupID, bool) {
+	for _, g := range gs.all() {
+		if g.stalled(now) > limit {
+			return g.id, true
+		}
+	}
+	return 0, false
+}
+
+// decodeAll decodes JSON items and leaves away, with a log line, what cannot be decoded.
+func decodeAll[T any](items map[string]metadata.Item, log interface{ Error(string, ...any) }) []T {
+	out := make([]T, 0, len(items))
+	for key, it := range items {
+		var v T
+		if err := json.Unmarshal(it.Value, &v); err != nil {
+			log.Error("cannot read a metadata record", "key", key, "error", err)
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// errClosed is the reason when a bookie closes before what was asked for came true.
+var errClosed = errors.New("bookie is closed")

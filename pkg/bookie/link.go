@@ -1,0 +1,301 @@
+package bookie
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"geminga/pkg/ledger"
+	"geminga/rpc/bookiepb"
+)
+
+// links holds the connections to the other bookies: one for each, made at the first call.
+type links struct {
+	self  identity
+	book  *addressBook
+	conns *conns
+	log   *slog.Logger
+	ctx   context.Context
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+
+	mu   sync.Mutex
+	byID map[string]*link
+}
+
+func newLinks(self identity, book *addressBook, conns *conns, log *slog.Logger) *links {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, byID: map[string]*link{}}
+}
+
+func (ls *links) get(peer string) *link {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.byID[peer]
+	if l == nil {
+		l = &link{owner: ls, peer: peer, out: make(chan *linkCall), pending: map[uint64]*linkCall{}}
+		ls.byID[peer] = l
+		if ls.ctx.Err() == nil {
+			ls.wg.Go(l.run)
+		}
+	}
+	return l
+}
+
+func (ls *links) close() {
+	ls.mu.Lock()
+	ls.stop()
+	ls.mu.Unlock()
+	ls.wg.Wait()
+}
+
+// link is the connection to one peer: a stream that carries the calls of all groups. One goroutine sends, one
+// receives; calls are matched with their answers by id.
+type link struct {
+	owner *links
+	peer  string
+	out   chan *linkCall
+
+	mu      sync.Mutex
+	nextID  uint64
+	pending map[uint64]*linkCall // sent, not answered
+}
+
+// linkCall is one call on its way.
+type linkCall struct {
+	req    *bookiepb.RaftRequest
+	answer chan *bookiepb.RaftResponse // holds one; nil: the stream broke
+}
+
+// call sends a request and waits for its answer. While the link is down it waits for it to come back: an election
+// should not be lost because a connection was still being made.
+func (l *link) call(req *bookiepb.RaftRequest, timeout time.Duration, closed <-chan struct{}) (*bookiepb.RaftResponse, error) {
+	req.ClusterId = l.owner.self.clusterID
+	c := &linkCall{req: req, answer: make(chan *bookiepb.RaftResponse, 1)}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case l.out <- c:
+	case <-timer.C:
+		return nil, fmt.Errorf("%w: %s", errUnavailable, l.peer)
+	case <-closed:
+		return nil, errStopped
+	case <-l.owner.ctx.Done():
+		return nil, errStopped
+	}
+	select {
+	case resp := <-c.answer:
+		if resp == nil {
+			return nil, fmt.Errorf("%w: %s: connection lost", errUnavailable, l.peer)
+		}
+		return resp, nil
+	case <-timer.C:
+		l.forget(c)
+		return nil, fmt.Errorf("%s gave no answer for %s", l.peer, timeout)
+	case <-closed:
+		return nil, errStopped
+	case <-l.owner.ctx.Done():
+		return nil, errStopped
+	}
+}
+
+// run keeps a stream open until the bookie closes.
+func (l *link) run() {
+	const least, most = 50 * time.Millisecond, 2 * time.Second
+	wait := least
+	for l.owner.ctx.Err() == nil {
+		started := time.Now()
+		err := l.session()
+		if time.Since(started) > most {
+			wait = least
+		}
+		l.owner.log.Debug("link to bookie is down", "peer", l.peer, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-l.owner.ctx.Done():
+		}
+		wait = min(2*wait, most)
+	}
+}
+
+// session opens one stream and sends until it breaks.
+func (l *link) session() error {
+	ctx, cancel := context.WithCancel(l.owner.ctx)
+	defer cancel()
+	conn, err := l.conn()
+	if err != nil {
+		return err
+	}
+	stream, err := bookiepb.NewRaftClient(conn).Exchange(l.owner.self.outgoing(ctx))
+	if err != nil {
+		return err
+	}
+	// A listener that accepts and never answers must not hold the link: calls would wait for it one by one.
+	timer := time.AfterFunc(5*time.Second, cancel)
+	head, err := stream.Header()
+	if err == nil {
+		err = l.owner.checkPeer(head, l.peer)
+	}
+	timer.Stop()
+	if err != nil {
+		return err
+	}
+	l.owner.log.Debug("link to bookie is up", "peer", l.peer)
+	broken := make(chan error, 1)
+	l.owner.wg.Go(func() { broken <- l.receive(stream) })
+	defer l.dropPending()
+	for {
+		select {
+		case c := <-l.out:
+			l.remember(c)
+			if err := stream.Send(c.req); err != nil {
+				cancel()
+				return <-broken
+			}
+		case err := <-broken:
+			return err
+		}
+	}
+}
+
+func (l *link) conn() (*grpc.ClientConn, error) {
+	addr, ok := l.owner.book.address(l.peer)
+	if !ok {
+		return nil, fmt.Errorf("%w: address of bookie %q is not known", errUnavailable, l.peer)
+	}
+	return l.owner.conns.get(addr)
+}
+
+func (l *link) receive(stream grpc.BidiStreamingClient[bookiepb.RaftRequest, bookiepb.RaftResponse]) error {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		l.answer(resp.GetId(), resp)
+	}
+}
+
+func (l *link) remember(c *linkCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nextID++
+	c.req.Id = l.nextID
+	l.pending[c.req.Id] = c
+}
+
+// forget drops a call that nobody waits for any more.
+func (l *link) forget(c *linkCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, p := range l.pending {
+		if p == c {
+			delete(l.pending, id)
+		}
+	}
+}
+
+func (l *link) answer(id uint64, resp *bookiepb.RaftResponse) {
+	l.mu.Lock()
+	c := l.pending[id]
+	delete(l.pending, id)
+	l.mu.Unlock()
+	if c != nil {
+		c.answer <- resp
+	}
+}
+
+// dropPending fails all calls that were sent and not answered. Those that still wait to be sent go on waiting.
+func (l *link) dropPending() {
+	l.mu.Lock()
+	all := l.pending
+	l.pending = map[uint64]*linkCall{}
+	l.mu.Unlock()
+	for _, c := range all {
+		c.answer <- nil
+	}
+}
+
+// snapshotChunk is what one message of a snapshot carries.
+const snapshotChunk = 256 << 10
+
+func (l *link) sendSnapshot(ctx context.Context, group ledger.GroupID, args *raft.InstallSnapshotRequest, data io.Reader) (*bookiepb.RaftResponse, error) {
+	conn, err := l.conn()
+	if err != nil {
+		return nil, err
+	}
+	stream, err := bookiepb.NewRaftClient(conn).InstallSnapshot(l.owner.self.outgoing(ctx))
+	if err != nil {
+		return nil, err
+	}
+	chunk := &bookiepb.SnapshotChunk{Group: uint32(group), ClusterId: l.owner.self.clusterID, Head: snapshotHeadToPB(args)}
+	buf := make([]byte, snapshotChunk)
+	for {
+		if err := stream.Send(chunk); err != nil {
+			if err == io.EOF { // the peer has answered already, or the stream is broken: CloseAndRecv says which
+				break
+			}
+			return nil, err
+		}
+		n, err := io.ReadFull(data, buf)
+		if n == 0 && err == io.EOF {
+			break
+		}
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return nil, err
+		}
+		chunk = &bookiepb.SnapshotChunk{Data: buf[:n]}
+	}
+	resp, err := stream.CloseAndRecv()
+	if err != nil {
+		return nil, err
+	}
+	if head, herr := stream.Header(); herr == nil {
+		err = l.owner.checkPeer(head, l.peer)
+	}
+	return resp, err
+}
+
+// Keys of the stream metadata by which bookies recognize one another.
+const (
+	fromKey     = "geminga-bookie"
+	instanceKey = "geminga-instance"
+)
+
+// outgoing adds who we are.
+func (id identity) outgoing(ctx context.Context) context.Context {
+	return metadata.NewOutgoingContext(ctx, id.pairs())
+}
+
+func (id identity) pairs() metadata.MD {
+	return metadata.Pairs(bookiepb.ClusterHeader, id.clusterID, fromKey, id.bookieID, instanceKey, id.instance)
+}
+
+// checkPeer compares what a peer says of itself with what the cluster knows. A bookie whose disk was wiped comes back
+// under its id with another instance: it has forgotten its votes and its entries, and must not be counted.
+func (ls *links) checkPeer(md metadata.MD, want string) error {
+	get := func(key string) string {
+		if v := md.Get(key); len(v) == 1 {
+			return v[0]
+		}
+		return ""
+	}
+	id, instance := get(fromKey), get(instanceKey)
+	switch {
+	case get(bookiepb.ClusterHeader) != ls.self.clusterID:
+		return fmt.Errorf("%w: peer is of cluster %q, this is %q", ErrWrongCluster, get(bookiepb.ClusterHeader), ls.self.clusterID)
+	case want != "" && id != want:
+		return fmt.Errorf("%w: expected bookie %q, found %q at its address", ErrIdentity, want, id)
+	}
+	if known, ok := ls.book.instance(id); ok && known != instance {
+		return fmt.Errorf("%w: bookie %q is registered as instance %s, this is %s", ErrIdentity, id, known, instance)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package bookie
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+
+	"geminga/pkg/ledger"
+	"geminga/pkg/metadata"
+)
+
+// metaGroup is a replica of the metadata group. Its log and stable store are in bbolt: small, rare, long-lived
+// records. It has a file of its own, on the real disk, because bbolt does its own I/O.
+type metaGroup struct {
+	node
+	fsm      *metaFSM
+	bolt     *raftboltdb.BoltStore
+	opts     *Options
+	verifier *verifier
+}
+
+const (
+	boltFile      = "raft.db"
+	keepSnapshots = 2
+	// boltDeadline is how long a write may take: then the process must end, and another member leads.
+	boltDeadline = 10 * time.Second
+	// boltLockWait is how long to wait for the file's lock, which another process may be giving up just now.
+	boltLockWait = time.Second
+)
+
+// openBolt opens the log. NoFreelistSync and the map freelist keep a commit small after a burst has grown the file;
+// NoSync is never set, or a member would forget what it acknowledged.
+func openBolt(dir string) (*raftboltdb.BoltStore, error) {
+	options := *bbolt.DefaultOptions
+	options.Timeout = boltLockWait
+	options.NoFreelistSync = true
+	options.FreelistType = bbolt.FreelistMapType
+	s, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, boltFile), BoltOptions: &options})
+	if err != nil {
+		return nil, fmt.Errorf("metadata log %s: %w", filepath.Join(dir, boltFile), err)
+	}
+	return s, nil
+}
+
+// bootstrapMetadata makes the first state of a member. It is called by Init only.
+func bootstrapMetadata(dir string, c *clusterJSON) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	s, err := openBolt(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	ids := make([]string, len(c.Metadata))
+	for i, m := range c.Metadata {
+		ids[i] = m.ID
+	}
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(c.BookieID)
+	_, t := raft.NewInmemTransport(raft.ServerAddress(c.BookieID)) // only asked to encode addresses
+	return raft.BootstrapCluster(conf, s, s, raft.NewInmemSnapshotStore(), t, configurationOf(ids))
+}
+
+// openMetaGroup opens a member's replica.
+func openMetaGroup(o *Options, links *links, log *slog.Logger, onReady func(bool), failed func(error)) (_ *metaGroup, err error) {
+	bolt, err := openBolt(o.MetadataDir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, bolt.Close())
+		}
+	}()
+	if last, err := bolt.LastIndex(); err != nil || last == 0 {
+		return nil, errors.Join(fmt.Errorf("%w: the metadata log in %s is gone", ErrDamaged, o.MetadataDir), err)
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.MetadataDir, keepSnapshots, newRaftLogger(log))
+	if err != nil {
+		return nil, fmt.Errorf("metadata snapshots: %w", err)
+	}
+	g := &metaGroup{bolt: bolt, opts: o}
+	g.health = newHealth(failed)
+	g.book, g.log, g.wait, g.stop = links.book, log, o.ApplyTimeout, make(chan struct{})
+	g.fsm = newMetaFSM(g.health, o.WatchBuffer)
+	g.verifier = newVerifier(g.node.verify)
+	timeout := o.Raft.MetadataTimeout
+	if members(bolt) == 1 {
+		timeout = min(timeout, 100*time.Millisecond) // nobody to wait for
+	}
+	err = g.start(links, o.Raft, nodeOptions{
+		id: ledger.MetadataGroup, timeout: timeout, fsm: g.fsm,
+		store:     &guardedStore{store: deadlineStore{bolt, boltDeadline}, health: g.health, stop: g.stop},
+		snapshots: &lockedSnapshots{SnapshotStore: snapshots}, every: o.Raft.SnapshotEvery,
+		onReady: func(leading bool) {
+			if !leading {
+				g.fsm.cut() // the watches here would miss what the next leader commits
+			}
+			onReady(leading)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("metadata group: %w", err)
+	}
+	return g, nil
+}
+
+// members counts the voters of the configuration that the group began with, 0 when that is compacted away.
+func members(s raft.LogStore) int {
+	var first raft.Log
+	if s.GetLog(1, &first) != nil || first.Type != raft.LogConfiguration {
+		return 0
+	}
+	return len(raft.DecodeConfiguration(first.Data).Servers)
+}
+
+// commit proposes a transaction. The error is ErrNotLeader when nothing was done, ErrUnknown when it may be.
+func (g *metaGroup) commit(ctx context.Context, txn *metadata.Txn) (metadata.Outcome, error) {
+	if err := txn.Validate(); err != nil {
+		return metadata.Outcome{}, err
+	}
+	b := txn.Encode()
+	if len(b) > g.opts.MaxCommandBytes {
+		return metadata.Outcome{}, fmt.Errorf("%w: %d bytes, at most %d", metadata.ErrTooLarge, len(b), g.opts.MaxCommandBytes)
+	}
+	if !g.isReady() {
+		return metadata.Outcome{}, ledger.ErrNotLeader
+	}
+	type answer struct {
+		out metadata.Outcome
+		ok  bool
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() { // not waited for: raft may drop a future when it stops
+		f := g.raft.Apply(b, g.wait)
+		err := f.Error()
+		out, ok := f.Response().(metadata.Outcome)
+		done <- answer{out, ok, err}
+	}()
+	timer := time.NewTimer(g.wait)
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		if err := outcome(a.err); err != nil {
+			return metadata.Outcome{}, err
+		}
+		if !a.ok {
+			return metadata.Outcome{}, ledger.ErrUnknown
+		}
+		return a.out, nil
+	case <-timer.C:
+	case <-g.stop:
+	case <-ctx.Done():
+	}
+	return metadata.Outcome{}, ledger.ErrUnknown
+}
+
+func (g *metaGroup) close(ctx context.Context) error {
+	g.fsm.cut()
+	g.node.close(ctx)
+	g.verifier.close()
+	return g.bolt.Close()
+}
+
+// lockedSnapshots keeps raft's snapshots goroutine, which reaps old ones, and its reader, which lists and opens them,
+// apart.
+type lockedSnapshots struct {
+	raft.SnapshotStore
+	mu sync.Mutex
+}
+
+// List implements raft.SnapshotStore.
+func (s *lockedSnapshots) List() ([]*raft.SnapshotMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.SnapshotStore.List()
+}
+
+// Open implements raft.SnapshotStore.
+func (s *lockedSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.SnapshotStore.Open(id)
+}
+
+// Create implements raft.SnapshotStore.
+func (s *lockedSnapshots) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sink, err := s.SnapshotStore.Create(v, index, term, c, ci, t)
+	if err != nil {
+		return nil, err
+	}
+	return &lockedSink{sink, s}, nil
+}
+
+// lockedSink reaps when it is closed.
+type lockedSink struct {
+	raft.SnapshotSink
+	store *lockedSnapshots
+}
+
+// Close implements raft.SnapshotSink.
+func (s *lockedSink) Close() error {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return s.SnapshotSink.Close()
+}

@@ -1,0 +1,88 @@
+package bookie
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"geminga/pkg/ledger"
+)
+
+// metrics holds the instruments of a bookie. Nothing is per ledger or per peer, so their number is bounded.
+type metrics struct {
+	proposals metric.Int64Counter
+	bytes     metric.Int64Counter
+	commands  metric.Int64Counter
+	latency   metric.Float64Histogram
+	queue     metric.Int64UpDownCounter
+	reads     metric.Int64Counter
+	groups    metric.Int64UpDownCounter
+	leaders   metric.Int64UpDownCounter
+	open      metric.Int64UpDownCounter
+	watchers  metric.Int64UpDownCounter
+
+	ok, refused, unknown metric.MeasurementOption
+}
+
+func newMetrics(provider metric.MeterProvider) (*metrics, error) {
+	meter := provider.Meter("geminga/bookie")
+	m := &metrics{
+		ok:      metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "ok"))),
+		refused: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "refused"))),
+		unknown: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "unknown"))),
+	}
+	var errs [10]error
+	m.proposals, errs[0] = meter.Int64Counter("geminga.bookie.proposals", metric.WithDescription("Raft proposals answered, by outcome"))
+	m.bytes, errs[1] = meter.Int64Counter("geminga.bookie.proposal.bytes", metric.WithUnit("By"), metric.WithDescription("bytes proposed"))
+	m.commands, errs[2] = meter.Int64Counter("geminga.bookie.submissions", metric.WithDescription("runs of commands gathered into proposals"))
+	m.latency, errs[3] = meter.Float64Histogram("geminga.bookie.apply.duration", metric.WithUnit("s"),
+		metric.WithDescription("from the proposal to its results"),
+		metric.WithExplicitBucketBoundaries(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10))
+	m.queue, errs[4] = meter.Int64UpDownCounter("geminga.bookie.queue.bytes", metric.WithUnit("By"), metric.WithDescription("commands that wait to be proposed"))
+	m.reads, errs[5] = meter.Int64Counter("geminga.bookie.read.bytes", metric.WithUnit("By"), metric.WithDescription("entries sent to readers"))
+	m.groups, errs[6] = meter.Int64UpDownCounter("geminga.bookie.groups", metric.WithDescription("replicas of ledger groups that run here"))
+	m.leaders, errs[7] = meter.Int64UpDownCounter("geminga.bookie.leaders", metric.WithDescription("groups that this bookie leads and is ready in"))
+	m.open, errs[8] = meter.Int64UpDownCounter("geminga.bookie.append.streams", metric.WithDescription("open append streams"))
+	m.watchers, errs[9] = meter.Int64UpDownCounter("geminga.bookie.watchers", metric.WithDescription("open watches of metadata"))
+	return m, errors.Join(errs[:]...)
+}
+
+func (m *metrics) queued(n int) { m.queue.Add(context.Background(), int64(n)) }
+
+func (m *metrics) proposed(p *proposal) {
+	ctx := context.Background()
+	m.queue.Add(ctx, -int64(p.size))
+	m.bytes.Add(ctx, int64(p.size))
+	m.commands.Add(ctx, int64(len(p.parts)))
+}
+
+func (m *metrics) answered(p *proposal, err error) {
+	ctx := context.Background()
+	outcome := m.ok
+	switch {
+	case err == nil:
+		m.latency.Record(ctx, time.Since(p.began).Seconds())
+	case errors.Is(err, ledger.ErrUnknown):
+		outcome = m.unknown
+	default:
+		outcome = m.refused
+	}
+	m.proposals.Add(ctx, 1, outcome)
+}
+
+func (m *metrics) read(n int)     { m.reads.Add(context.Background(), int64(n)) }
+func (m *metrics) streams(n int)  { m.open.Add(context.Background(), int64(n)) }
+func (m *metrics) watching(n int) { m.watchers.Add(context.Background(), int64(n)) }
+func (m *metrics) opened(n int)   { m.groups.Add(context.Background(), int64(n)) }
+
+// leading follows setReady, which calls it only when something changed.
+func (m *metrics) leading(yes bool) {
+	n := int64(-1)
+	if yes {
+		n = 1
+	}
+	m.leaders.Add(context.Background(), n)
+}

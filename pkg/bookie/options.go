@@ -1,0 +1,143 @@
+package bookie
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/vfs"
+	"geminga/rpc/bookiepb"
+)
+
+// Options says how a bookie runs. What it is (its id, its cluster) was decided by Init.
+type Options struct {
+	DataDir     string // made by Init
+	MetadataDir string // of the metadata group's log and snapshots; default DataDir/metadata, always on the real disk
+	FS          vfs.FS // of cluster.json and the journal; default the real disk
+	ClusterID   string // when set, Open refuses a data directory of another cluster
+
+	ListenAddress     string       // host:port
+	Listener          net.Listener // used instead of ListenAddress when set; the bookie closes it
+	AdvertisedAddress string       // what others dial; default the address listened on
+
+	Journal JournalOptions
+	Raft    RaftOptions
+
+	LedgerGroupsPerBookie int // groups that prefer this bookie as their leader; default 1
+	ReplicationFactor     int // replicas of new groups, at most; default 3
+
+	MaxProposalBytes int           // how much one proposal gathers; default 1 MiB
+	MaxCommandBytes  int           // largest single command; default 7 MiB
+	MaxInFlight      int           // proposals of a group that wait for their commit; default 4
+	MaxQueueBytes    int           // appends of a group that wait to be proposed; default 32 MiB
+	QueueTimeout     time.Duration // how long a stream waits for room in the queue before it is told OVERLOADED; default 1 s
+	ApplyTimeout     time.Duration // after which a proposal's outcome is unknown; default 10 s
+	StallTimeout     time.Duration // a leader with appends and no apply for so long has failed; default 30 s
+	WatchBuffer      int           // events a watcher may be behind; default 8192
+	MinFreeSpace     uint64        // below it no entries are taken; default 256 MiB
+
+	Logger        *slog.Logger
+	MeterProvider metric.MeterProvider
+}
+
+// JournalOptions are passed on to the journal.
+type JournalOptions struct {
+	Dir          string        // default DataDir/journal
+	SegmentSize  int64         // 0: the journal's default
+	NoSync       bool          // answer after the write, not after the sync: power loss may lose acknowledged entries
+	WriteTimeout time.Duration // a write or sync that takes longer has failed; 0: the journal's default
+}
+
+// RaftOptions are the timeouts of the groups. All heartbeats pass through the main loop of a group, behind its
+// fsyncs, hence they are longer than the library's.
+type RaftOptions struct {
+	PreferredTimeout time.Duration // heartbeat and election timeout of a group's preferred replica; default 1.5 s
+	FollowerTimeout  time.Duration // of its other replicas; default 3 s
+	MetadataTimeout  time.Duration // of the metadata group; default 2 s
+	RPCTimeout       time.Duration // of one call between replicas; default 5 s
+	SnapshotTimeout  time.Duration // of sending one snapshot; default 10 min
+	SnapshotEvery    uint64        // metadata entries between snapshots; default 8192
+	MaxAppendEntries int           // entries in one call; default 8
+}
+
+// EnsureDefaults fills in what is not set.
+func (o *Options) EnsureDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Disk{}
+	}
+	setDefault(&o.MetadataDir, filepath.Join(o.DataDir, "metadata"))
+	setDefault(&o.Journal.Dir, filepath.Join(o.DataDir, "journal"))
+	setDefault(&o.LedgerGroupsPerBookie, 1)
+	setDefault(&o.ReplicationFactor, 3)
+	setDefault(&o.MaxProposalBytes, 1<<20)
+	setDefault(&o.MaxCommandBytes, 7<<20)
+	setDefault(&o.MaxInFlight, 4)
+	setDefault(&o.MaxQueueBytes, 32<<20)
+	setDefault(&o.QueueTimeout, time.Second)
+	setDefault(&o.ApplyTimeout, 10*time.Second)
+	setDefault(&o.StallTimeout, 30*time.Second)
+	setDefault(&o.WatchBuffer, 8192)
+	setDefault(&o.MinFreeSpace, 256<<20)
+	o.Raft.ensureDefaults()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MeterProvider == nil {
+		o.MeterProvider = noop.NewMeterProvider()
+	}
+}
+
+func (o *RaftOptions) ensureDefaults() {
+	setDefault(&o.PreferredTimeout, 1500*time.Millisecond)
+	setDefault(&o.FollowerTimeout, 3*time.Second)
+	setDefault(&o.MetadataTimeout, 2*time.Second)
+	setDefault(&o.RPCTimeout, 5*time.Second)
+	setDefault(&o.SnapshotTimeout, 10*time.Minute)
+	setDefault(&o.SnapshotEvery, 8192)
+	setDefault(&o.MaxAppendEntries, 8)
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Validate reports all that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	bad := func(cond bool, format string, args ...any) {
+		if cond {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	bad(o.DataDir == "", "DataDir is empty")
+	bad(o.ListenAddress == "" && o.Listener == nil, "ListenAddress is empty")
+	bad(o.LedgerGroupsPerBookie < 0, "LedgerGroupsPerBookie %d is negative", o.LedgerGroupsPerBookie)
+	bad(o.ReplicationFactor < 1 || o.ReplicationFactor > 7, "ReplicationFactor %d is not in 1…7", o.ReplicationFactor)
+	bad(o.MaxInFlight < 1, "MaxInFlight %d is not positive", o.MaxInFlight)
+	bad(o.MaxProposalBytes < 4096, "MaxProposalBytes %d is below 4 KiB", o.MaxProposalBytes)
+	bad(o.MaxQueueBytes < o.MaxCommandBytes, "MaxQueueBytes %d is below MaxCommandBytes %d", o.MaxQueueBytes, o.MaxCommandBytes)
+	// A follower that lags gets MaxAppendEntries proposals in one message, and the library counts only their number.
+	perCall := o.Raft.MaxAppendEntries * max(o.MaxProposalBytes, o.MaxCommandBytes)
+	bad(perCall > bookiepb.MaxMessageSize-1<<20, "MaxAppendEntries × largest proposal = %d bytes does not fit a message of %d",
+		perCall, bookiepb.MaxMessageSize)
+	bad(o.Raft.FollowerTimeout < o.Raft.PreferredTimeout, "FollowerTimeout %s is below PreferredTimeout %s",
+		o.Raft.FollowerTimeout, o.Raft.PreferredTimeout)
+	return errors.Join(errs...)
+}
+
+func (o *Options) journalOptions() journal.Options {
+	return journal.Options{
+		Dir: o.Journal.Dir, FS: o.FS, SegmentSize: o.Journal.SegmentSize, SyncData: !o.Journal.NoSync,
+		WriteDeadline: o.Journal.WriteTimeout, Logger: o.Logger, MeterProvider: o.MeterProvider,
+	}
+}

@@ -1,0 +1,173 @@
+package bookie
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+	"geminga/rpc/bookiepb"
+)
+
+// readChunk is how many bytes of entries one message of a read carries, unless a single entry is larger.
+const readChunk = 1 << 20
+
+// reading is one read of entries under way.
+type reading struct {
+	group     *group
+	id        ledger.ID
+	next      ledger.EntryID // first entry not sent yet
+	confirmed ledger.EntryID // last entry that may be sent
+	entries   int            // how many more
+	bytes     int            // how many more payload bytes
+	served    bool           // at least one entry was sent
+}
+
+// Read implements bookiepb.BookieServer. Any replica answers, for what it has applied. What it says about an entry
+// that it cannot serve is graded:
+//
+//	NO_LEDGER, NO_ENTRY  proved by the log: by a leader that a quorum has just confirmed, or by the entry that closed
+//	                     the ledger, after which nothing can come
+//	BEHIND               this replica cannot tell yet
+//	UNREADABLE           the log says that the entry exists; its bytes here are damaged
+func (s *bookieService) Read(req *bookiepb.ReadRequest, stream grpc.ServerStreamingServer[bookiepb.ReadResponse]) error {
+	id := ledger.GroupID(req.GetGroup())
+	g := s.b.groups.get(id)
+	if g == nil {
+		return stream.SendMsg(&bookiepb.ReadBody{Result: noGroup(id)})
+	}
+	r := &reading{
+		group: g, id: ledger.ID(req.GetLedger()), next: ledger.EntryID(req.GetFirst()),
+		confirmed: ledger.EntryID(req.GetConfirmed()), entries: int(req.GetMaxEntries()), bytes: int(req.GetMaxBytes()),
+	}
+	if r.next < 0 || r.entries < 1 || r.next > r.confirmed {
+		err := fmt.Errorf("%w: read of %d entries from %d, confirmed %d", ledger.ErrBadCommand, r.entries, r.next, r.confirmed)
+		return stream.SendMsg(&bookiepb.ReadBody{Result: failure(err, "")})
+	}
+	sent := 0
+	err := r.run(stream.Context(), func(b *bookiepb.ReadBody) error {
+		sent += len(b.Entries)
+		return stream.SendMsg(b)
+	})
+	s.b.metrics.read(sent)
+	var broken sendError
+	if errors.As(err, &broken) {
+		return broken.error
+	}
+	return stream.SendMsg(&bookiepb.ReadBody{Result: r.result(err)})
+}
+
+// sendError is a broken stream.
+type sendError struct{ error }
+
+// run sends chunks until a limit, the confirmed entry, or an error. An error after the first entry is dropped: the
+// reader has something, and meets it again when it asks on.
+func (r *reading) run(ctx context.Context, send func(*bookiepb.ReadBody) error) error {
+	for r.next <= r.confirmed && r.more() {
+		body, limit, err := r.find(ctx)
+		for err == nil && r.next <= limit && r.more() {
+			var chunk []byte
+			var n int
+			chunk, n, body, err = r.cut(body, limit)
+			if n == 0 {
+				break // damage, or the next entry is over the limit
+			}
+			if serr := send(&bookiepb.ReadBody{First: int64(r.next), Count: uint32(n), Entries: chunk}); serr != nil {
+				return sendError{serr}
+			}
+			r.next += ledger.EntryID(n)
+			r.served = true
+		}
+		if err != nil && !r.served {
+			return err
+		}
+		if err != nil || r.next <= limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+// more says whether the limits of the request leave room. The first entry is always served.
+func (r *reading) more() bool { return !r.served || r.entries > 0 && r.bytes > 0 }
+
+// find returns the framed entries of a run from the next entry on, and the last of them that may be sent.
+func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, err error) {
+	st, exists, run, found := r.group.fsm.find(r.id, r.next)
+	if !found {
+		return nil, 0, r.absent(ctx, st, exists)
+	}
+	var rec journal.Record
+	if err := r.group.log.Get(run.index, &rec); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
+	}
+	if uint64(run.offset)+uint64(run.length) > uint64(len(rec.Data)) {
+		return nil, 0, fmt.Errorf("%w: its place is beyond the end of the record", ledger.ErrUnreadable)
+	}
+	body = rec.Data[run.offset : run.offset+run.length]
+	for i := run.first; i < r.next; i++ {
+		if _, body, err = ledger.NextEntry(body); err != nil {
+			return nil, 0, err
+		}
+	}
+	return body, min(r.confirmed, run.end()), nil
+}
+
+// cut takes what one message may carry off a body. Every checksum has been compared when it returns. n is 0 when the
+// next entry is damaged, or when it would exceed a limit.
+func (r *reading) cut(body []byte, limit ledger.EntryID) (chunk []byte, n int, rest []byte, err error) {
+	rest = body
+	for r.next+ledger.EntryID(n) <= limit && r.entries > 0 {
+		payload, tail, err := ledger.NextEntry(rest)
+		if err != nil {
+			return body[:len(body)-len(rest)], n, nil, err
+		}
+		if first := !r.served && n == 0; !first && len(payload) > r.bytes {
+			r.bytes = 0
+			break
+		}
+		if n > 0 && len(body)-len(tail) > readChunk {
+			break
+		}
+		r.bytes -= len(payload)
+		r.entries--
+		n++
+		rest = tail
+	}
+	return body[:len(body)-len(rest)], n, rest, nil
+}
+
+// absent says why there is no place for the next entry.
+func (r *reading) absent(ctx context.Context, st ledger.State, exists bool) error {
+	if exists && st.Closed && r.next > st.Last {
+		return fmt.Errorf("%w: ledger %d is closed at %d", ledger.ErrNoEntry, r.id, st.Last)
+	}
+	// Everything answered to anybody before this request began is applied on a leader that is confirmed after it
+	// began: then the state, looked at again, is the truth.
+	if r.group.verify(ctx) != nil {
+		return fmt.Errorf("%w: applied up to %d", ledger.ErrBehind, r.group.fsm.applied.Load())
+	}
+	st, exists, _, found := r.group.fsm.find(r.id, r.next)
+	switch {
+	case !exists:
+		return fmt.Errorf("%w: %d", ledger.ErrNoLedger, r.id)
+	case found:
+		return ledger.ErrBehind // it came meanwhile
+	}
+	return fmt.Errorf("%w: ledger %d ends at %d", ledger.ErrNoEntry, r.id, st.Last)
+}
+
+func (r *reading) result(err error) *bookiepb.Result {
+	out := &bookiepb.Result{Last: int64(ledger.NoEntry)}
+	if err != nil {
+		out = failure(err, r.group.hint())
+	}
+	out.Ledger = uint64(r.id)
+	if st, ok := r.group.fsm.state(r.id); ok {
+		out.Last, out.Epoch = int64(st.Last), uint64(st.Epoch)
+	}
+	return out
+}

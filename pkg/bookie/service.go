@@ -1,0 +1,87 @@
+package bookie
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"geminga/rpc/bookiepb"
+)
+
+// bookieService serves ledgers. Its commands are in append.go and read.go.
+type bookieService struct {
+	bookiepb.UnimplementedBookieServer
+	b *Bookie
+}
+
+// Status implements bookiepb.BookieServer.
+func (s *bookieService) Status(context.Context, *bookiepb.StatusRequest) (*bookiepb.StatusResponse, error) {
+	return s.b.Status(), nil
+}
+
+// Status says what this bookie is and which groups it holds.
+func (b *Bookie) Status() *bookiepb.StatusResponse {
+	out := &bookiepb.StatusResponse{ClusterId: b.self.clusterID, BookieId: b.self.bookieID, Address: b.address}
+	for _, g := range b.groups.all() {
+		st := b.nodeStatus(&g.node)
+		st.Applied, st.Ledgers, st.Replicas = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), g.replicas
+		out.Groups = append(out.Groups, st)
+	}
+	slices.SortFunc(out.Groups, func(x, y *bookiepb.GroupStatus) int { return cmp.Compare(x.Group, y.Group) })
+	if b.meta != nil {
+		out.Metadata = b.nodeStatus(&b.meta.node)
+		out.Metadata.Applied = b.meta.raft.AppliedIndex()
+		out.Metadata.Replicas = b.meta.voters()
+	}
+	return out
+}
+
+func (b *Bookie) nodeStatus(n *node) *bookiepb.GroupStatus {
+	_, id := n.raft.LeaderWithID()
+	st := &bookiepb.GroupStatus{Group: uint32(n.id), LeaderId: string(id), Term: n.raft.CurrentTerm(), Ready: n.isReady()}
+	switch {
+	case string(id) == b.self.bookieID && n.raft.State() == raft.Leader:
+		st.Leader = b.address
+	case id != "":
+		st.Leader, _ = b.book.address(string(id))
+	}
+	return st
+}
+
+// metaHint is where this bookie believes the metadata leader to be.
+func (b *Bookie) metaHint() string {
+	b.client.mu.Lock()
+	defer b.client.mu.Unlock()
+	return b.client.hint
+}
+
+// checkCluster refuses callers that name another cluster. Naming none is fine.
+func (b *Bookie) checkCluster(ctx context.Context) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, id := range md.Get(bookiepb.ClusterHeader) {
+		if id != b.self.clusterID {
+			return status.Errorf(codes.FailedPrecondition, "wrong cluster: %q, this is %q", id, b.self.clusterID)
+		}
+	}
+	return nil
+}
+
+func (b *Bookie) checkUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := b.checkCluster(ctx); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func (b *Bookie) checkStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := b.checkCluster(ss.Context()); err != nil {
+		return err
+	}
+	return next(srv, ss)
+}

@@ -1,0 +1,238 @@
+package bookie
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"geminga/pkg/journal"
+)
+
+// store is what raft needs of a disk.
+type store interface {
+	raft.LogStore
+	raft.StableStore
+}
+
+// journalStore is a group's view of the journal as raft's log and stable store. A write returns when it is durable,
+// or when the journal's deadline for writes is over: raft's main loop never hangs in it for ever.
+type journalStore struct {
+	group *journal.Group
+}
+
+var (
+	_ store                  = journalStore{}
+	_ raft.MonotonicLogStore = journalStore{}
+)
+
+// IsMonotonic implements raft.MonotonicLogStore: the journal takes no gaps.
+func (s journalStore) IsMonotonic() bool { return true }
+
+// FirstIndex implements raft.LogStore.
+func (s journalStore) FirstIndex() (uint64, error) { return s.group.FirstIndex(), nil }
+
+// LastIndex implements raft.LogStore.
+func (s journalStore) LastIndex() (uint64, error) { return s.group.LastIndex(), nil }
+
+// GetLog implements raft.LogStore. What is not there is raft.ErrLogNotFound itself, because raft compares with ==.
+func (s journalStore) GetLog(index uint64, log *raft.Log) error {
+	var rec journal.Record
+	if err := s.group.Get(index, &rec); err != nil {
+		if errors.Is(err, journal.ErrNotFound) {
+			return raft.ErrLogNotFound
+		}
+		return err
+	}
+	*log = raft.Log{Index: rec.Index, Term: rec.Term, Type: raft.LogType(rec.Type), Data: rec.Data, Extensions: rec.Extra}
+	if rec.Stamp != 0 {
+		log.AppendedAt = time.Unix(0, rec.Stamp)
+	}
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (s journalStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
+
+// StoreLogs implements raft.LogStore.
+func (s journalStore) StoreLogs(logs []*raft.Log) error {
+	recs := make([]journal.Record, len(logs))
+	for i, l := range logs {
+		recs[i] = journal.Record{Index: l.Index, Term: l.Term, Type: uint8(l.Type), Data: l.Data, Extra: l.Extensions}
+		if !l.AppendedAt.IsZero() {
+			recs[i].Stamp = l.AppendedAt.UnixNano()
+		}
+	}
+	return s.group.Append(recs)
+}
+
+// DeleteRange implements raft.LogStore.
+//
+//	log          first ├──────────────┤ last
+//	suffix             ·     [min ────┤··· max]
+//	prefix   [min ·····├──── max]     ·
+//	middle             · [min ── max] ·          raft never asks for it
+func (s journalStore) DeleteRange(lo, hi uint64) error {
+	first, last := s.group.FirstIndex(), s.group.LastIndex()
+	switch {
+	case last == 0 || lo > last || hi < first || lo > hi:
+		return nil
+	case hi >= last:
+		return s.group.TruncateSuffix(max(lo, first))
+	case lo <= first:
+		return s.group.CompactPrefix(hi)
+	}
+	return fmt.Errorf("cannot delete [%d, %d] from the middle of [%d, %d]", lo, hi, first, last)
+}
+
+// Set implements raft.StableStore.
+func (s journalStore) Set(key, val []byte) error { return s.group.SetStable(key, val) }
+
+// Get implements raft.StableStore: nothing for a key that was never set.
+func (s journalStore) Get(key []byte) ([]byte, error) {
+	v, err := s.group.GetStable(key)
+	if errors.Is(err, journal.ErrNotFound) {
+		return nil, nil
+	}
+	return v, err
+}
+
+// SetUint64 implements raft.StableStore.
+func (s journalStore) SetUint64(key []byte, val uint64) error {
+	return s.Set(key, binary.BigEndian.AppendUint64(nil, val))
+}
+
+// GetUint64 implements raft.StableStore: 0 for a key that was never set.
+func (s journalStore) GetUint64(key []byte) (uint64, error) {
+	v, err := s.Get(key)
+	if err != nil || len(v) == 0 {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, fmt.Errorf("%w: stable value %q has %d bytes", ErrDamaged, key, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// guardedStore stands between raft and a store. Raft panics, and takes the process with it, when it cannot persist its
+// term or cannot read what it applies, and it goes on as a candidate after a failed write. Here the first such fault
+// fails the replica (see health) before raft gets its answer; from then on nothing is written, nothing true is said,
+// and nothing raft says gets out.
+//
+// A full disk is different: nothing was written, and it may pass. A refused append makes a leader step down; a term
+// that cannot be kept waits until it can.
+type guardedStore struct {
+	store
+	health *health
+	stop   <-chan struct{} // the replica is closing
+}
+
+// IsMonotonic passes the answer of the store on.
+func (s *guardedStore) IsMonotonic() bool {
+	m, ok := s.store.(raft.MonotonicLogStore)
+	return ok && m.IsMonotonic()
+}
+
+// GetLog implements raft.LogStore. A damaged entry reads as one that does nothing; the machine of a failed replica
+// applies nothing, so the gap is never seen.
+func (s *guardedStore) GetLog(index uint64, log *raft.Log) error {
+	err := s.store.GetLog(index, log)
+	if err == nil || err == raft.ErrLogNotFound { //nolint:errorlint // the library compares so, too
+		return err
+	}
+	s.health.fail(fmt.Errorf("%w: entry %d: %w", ErrDamaged, index, err))
+	*log = raft.Log{Index: index, Type: raft.LogNoop}
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (s *guardedStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *guardedStore) StoreLogs(logs []*raft.Log) error {
+	return s.write(func() error { return s.store.StoreLogs(logs) })
+}
+
+// DeleteRange implements raft.LogStore.
+func (s *guardedStore) DeleteRange(lo, hi uint64) error {
+	return s.write(func() error { return s.store.DeleteRange(lo, hi) })
+}
+
+// Set implements raft.StableStore.
+func (s *guardedStore) Set(key, val []byte) error {
+	return s.keep(func() error { return s.store.Set(key, val) })
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *guardedStore) SetUint64(key []byte, val uint64) error {
+	return s.keep(func() error { return s.store.SetUint64(key, val) })
+}
+
+func (s *guardedStore) write(f func() error) error {
+	if err := s.health.err(); err != nil {
+		return fmt.Errorf("%w: %w", errStopped, err)
+	}
+	err := f()
+	if err != nil && !errors.Is(err, journal.ErrNoSpace) {
+		s.health.fail(fmt.Errorf("%w: %w", ErrStore, err))
+	}
+	return err
+}
+
+// keep persists a value that raft cannot go on without. After a failure it says nil: see health.
+func (s *guardedStore) keep(f func() error) error {
+	for s.health.ok() {
+		err := s.write(f)
+		if !errors.Is(err, journal.ErrNoSpace) {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-s.health.failed:
+		case <-s.stop:
+			s.health.fail(fmt.Errorf("%w: %w", ErrStore, err)) // closing: it is not to speak any more
+		}
+	}
+	return nil
+}
+
+// deadlineStore gives a store that may hang a deadline. After the first miss it takes no writes any more: the one that
+// hangs may still land.
+type deadlineStore struct {
+	store
+	timeout time.Duration
+}
+
+func (s deadlineStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
+
+func (s deadlineStore) StoreLogs(logs []*raft.Log) error {
+	return s.run(func() error { return s.store.StoreLogs(logs) })
+}
+
+func (s deadlineStore) DeleteRange(lo, hi uint64) error {
+	return s.run(func() error { return s.store.DeleteRange(lo, hi) })
+}
+
+func (s deadlineStore) Set(key, val []byte) error {
+	return s.run(func() error { return s.store.Set(key, val) })
+}
+
+func (s deadlineStore) SetUint64(key []byte, val uint64) error {
+	return s.run(func() error { return s.store.SetUint64(key, val) })
+}
+
+// run does not wait for a write that hangs: its goroutine ends with the write, or with the process.
+func (s deadlineStore) run(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	timer := time.NewTimer(s.timeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("a write did not return within %s", s.timeout)
+	}
+}
