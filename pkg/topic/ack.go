@@ -91,8 +91,8 @@ func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 // ackPart acknowledges messages of a batch. It reports whether some are left, and how many unacknowledged messages less
 // the consumer has.
 func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (left bool, n int64) {
-	if s.cursor.IsDeleted(p) {
-		return true, 0 // nothing to do: a whole acknowledgement came before
+	if s.cursor.IsDeleted(p) || s.again.highest.Less(p) {
+		return true, 0 // acknowledged as a whole before, or never delivered
 	}
 	next := s.again.batches[p].intersect(set)
 	if next.empty() {
@@ -162,7 +162,7 @@ func (s *subscription) acked(c *Consumer, messages int64) {
 // ackCumulative acknowledges everything up to p, or up to the entry before p and a part of p.
 func (s *subscription) ackCumulative(c *Consumer, p ledger.Position, r *AckRequest) {
 	to := p
-	if set := r.set(0); len(set) > 0 && !s.cursor.IsDeleted(p) {
+	if set := r.set(0); len(set) > 0 && !s.cursor.IsDeleted(p) && !s.again.highest.Less(p) {
 		if next := s.again.batches[p].intersect(set); !next.empty() {
 			s.again.batches[p] = next
 			to.Entry--

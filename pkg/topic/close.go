@@ -15,7 +15,7 @@ type closing struct {
 	done     []func(error)
 	timer    *executor.Timer
 	deadline bool
-	cursors  int // being closed; -1: not started
+	cursors  int // being closed
 	errs     []error
 	logging  bool // the managed ledger is being closed
 	lost     error
@@ -32,7 +32,6 @@ func (t *Topic) Close(done func(error)) {
 		return
 	case opening, running:
 		t.state = draining
-		t.closing.cursors = -1
 		t.closing.timer = t.exec.After(drainTimeout, executor.Func(func() {
 			t.closing.deadline = true
 			t.advanceClose()
@@ -51,12 +50,14 @@ func (t *Topic) lost(err error) {
 	t.env.Logger.Info("topic lost", "error", err)
 	t.closing.lost = err
 	t.dropPending()
-	if report := t.env.Lost; report != nil && t.state == running {
-		t.Close(func(error) {})
-		report(t, err)
+	if t.state != running {
+		t.advanceClose()
 		return
 	}
-	t.advanceClose()
+	t.Close(func(error) {})
+	if report := t.env.Lost; report != nil {
+		report(t, err)
+	}
 }
 
 // advanceClose takes the next step of closing, if it is time. It is called after everything that a step may wait for.

@@ -34,14 +34,15 @@ type inFlight struct {
 // pending mirrors the managed ledger's queue: ops complete in the order of Add, so the front of pending belongs to the
 // next completion. It exists beside the ops because after Lost nobody else knows what was in flight.
 type publishing struct {
-	pending      ring[inFlight]
-	ops          []managedledger.Op // scratch
-	dirty        []*outbox          // have receipts to hand over
-	drained      []func()           // to call after that
-	in           meter
-	last         ledger.Position // of the last entry that completed here
-	lastIndex    int32           // index of the last message in it; -1: no batch
-	duplicates   int64
+	pending    ring[inFlight]
+	ops        []managedledger.Op // scratch
+	dirty      []*outbox          // have receipts to hand over
+	drained    []func()           // to call after that
+	dropped    bool               // what was in flight has been answered as dropped; completions come too late
+	in         meter
+	last       ledger.Position // of the last entry that completed here
+	lastIndex  int32           // index of the last message in it; -1: no batch
+	duplicates int64
 }
 
 // Publish stores messages in order. Each comes back as one Receipt: stored, a duplicate, or dropped because its producer
@@ -86,6 +87,9 @@ func (t *Topic) Publish(batch []Message) {
 
 func (t *Topic) completed(ops []managedledger.Op, first ledger.Position) {
 	t.exec.AssertCurrent()
+	if t.pub.dropped {
+		return
+	}
 	var messages, bytes, entries int64
 	now := time.Now()
 	last := -1
@@ -133,6 +137,7 @@ func (t *Topic) finished(p *Producer) {
 
 // dropPending answers everything in flight as dropped, when nothing will complete any more.
 func (t *Topic) dropPending() {
+	t.pub.dropped = true
 	for t.pub.pending.len() > 0 {
 		f := t.pub.pending.pop()
 		t.answer(&f, ledger.Position{}, ErrDropped)

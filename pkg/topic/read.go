@@ -61,12 +61,17 @@ func (r *reading) setUp(s *subscription) {
 // forget makes reads under way results of the past.
 func (r *reading) forget(s *subscription) {
 	r.generation++
-	if r.ahead && s.cursor.CancelRead() {
-		r.ahead = false
-	}
+	r.cancelWaiting(s)
 	if r.retry != nil {
 		r.retry.Stop()
 		r.retry = nil
+	}
+}
+
+// cancelWaiting withdraws a read ahead that waits for entries.
+func (r *reading) cancelWaiting(s *subscription) {
+	if r.ahead && s.cursor.CancelRead() {
+		r.ahead = false
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 const (
 	snapshotVersion = 1
 	snapshotCRC     = 4
+	snapshotRetry   = time.Second
 	// snapshotMaxBytes keeps a snapshot inside what the metadata takes, whatever the length of names.
 	snapshotMaxBytes = metadata.MaxValueSize - 64<<10
 )
@@ -35,6 +36,7 @@ type snapshotting struct {
 	position ledger.Position // of the last entry that the marks cover
 	entries  int64           // since the last snapshot
 	at       time.Time       // of the last snapshot
+	retry    time.Time       // not before, after a failure
 	version  int64           // of the metadata key
 	writing  bool
 	idle     func() // called when the write in flight has ended
@@ -222,7 +224,7 @@ func (t *Topic) snapshotDedup(entries int64, now time.Time) {
 
 func (t *Topic) writeSnapshot(now time.Time) {
 	s := &t.dedup.snapshot
-	if s.writing || s.entries == 0 {
+	if s.writing || s.entries == 0 || now.Before(s.retry) {
 		return
 	}
 	t.dedup.forget(now.Add(-t.env.Options.BrokerDeduplicationProducerInactivityTimeout))
@@ -246,6 +248,7 @@ func (t *Topic) snapshotWritten(covered int64, o metadata.Outcome, err error) {
 		return
 	}
 	s.entries += covered
+	s.retry = time.Now().Add(snapshotRetry)
 	t.env.Logger.Debug("deduplication snapshot not written", "error", errors.Join(err, o.Err))
 	t.env.Ledger.Store.Get(metadata.DedupKey(t.key), func(it metadata.Item, err error) {
 		t.exec.PostFunc(func() {

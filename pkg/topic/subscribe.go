@@ -210,6 +210,9 @@ func (t *Topic) Unsubscribe(r UnsubscribeRequest, done func(error)) {
 	s.sub.exec.PostFunc(func() {
 		err := s.sub.endFor(r.Consumer, r.Force)
 		t.exec.PostFunc(func() {
+			if err == nil && s.state != slotOpen {
+				err = ErrNotReady // the topic is closing: the subscription stays
+			}
 			if err != nil {
 				done(err)
 				return

@@ -199,9 +199,12 @@ func (s *subscription) remove(c *Consumer) {
 	s.unack(c, c.unacked)
 	clear(c.pending)
 	s.elect()
-	if len(s.consumers) == 0 && !s.durable {
-		s.endEmpty()
-		return
+	if len(s.consumers) == 0 {
+		s.read.cancelWaiting(s)
+		if !s.durable {
+			s.endEmpty()
+			return
+		}
 	}
 	s.pump()
 }

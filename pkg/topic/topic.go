@@ -146,8 +146,8 @@ func (t *Topic) recover(done func(*Topic, error)) {
 }
 
 func (t *Topic) opened(done func(*Topic, error)) {
-	if t.state != opening {
-		done(nil, fmt.Errorf("open %s: %w", t.text, ErrNotReady))
+	if err := t.closing.lost; err != nil {
+		t.abortOpen(err, done)
 		return
 	}
 	t.state = running

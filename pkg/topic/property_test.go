@@ -1,0 +1,349 @@
+package topic
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/ledger"
+)
+
+// TestRandomDispatch drives subscriptions with random joins, leaves, grants, acknowledgements, redeliveries, blocked
+// connections, failing reads and publishes, and checks after each step what subscription promises: permits conserved,
+// unacknowledged never negative, nothing acknowledged delivered again, order on Exclusive, no stall. At the end
+// everything is acknowledged and nothing is retained.
+func TestRandomDispatch(t *testing.T) {
+	runs := 300
+	if testing.Short() {
+		runs = 50
+	}
+	for seed := range runs {
+		exec := executor.New("test")
+		done := make(chan struct{})
+		exec.PostFunc(func() {
+			defer close(done)
+			newRandomRun(t, exec, uint64(seed)).run()
+		})
+		<-done
+		exec.Close()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+type randomRun struct {
+	t         *testing.T
+	rnd       *rand.Rand
+	s         *subscription
+	f         *fakeCursor
+	kind      SubType
+	consumers []*model
+	ids       uint64
+	acked     map[int]bool // wholly acknowledged entries
+	batch     map[int]int32
+	history   []string
+}
+
+// model is what the test knows of a consumer.
+type model struct {
+	c       *Consumer
+	sink    *fakeSink
+	seen    int // deliveries looked at
+	granted int64
+	got     int64
+	pending map[int]bool
+	last    int // exclusive: last entry of the current pass
+}
+
+func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun {
+	rnd := rand.New(rand.NewPCG(seed, 17))
+	f := newFakeCursor()
+	f.inline = rnd.IntN(3) == 0
+	o := Options{
+		DispatcherMaxReadBatchSize:       1 + rnd.IntN(40),
+		DispatcherMaxRoundRobinBatchSize: 1 + rnd.IntN(5),
+		MaxUnackedMessagesPerConsumer:    []int{-1, 0, 10, 50}[rnd.IntN(4)],
+		ReadRetryMin:                     1,
+		ReadRetryMax:                     1,
+	}
+	if rnd.IntN(4) == 0 {
+		o.MaxUnackedMessagesPerSubscription = 40
+	}
+	return &randomRun{
+		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f), kind: SubType(rnd.IntN(3)),
+		acked: map[int]bool{}, batch: map[int]int32{},
+	}
+}
+
+func (r *randomRun) run() {
+	for range 200 {
+		r.step()
+		r.observe()
+		if r.t.Failed() {
+			for _, h := range r.history[max(0, len(r.history)-40):] {
+				r.t.Log(h)
+			}
+			return
+		}
+	}
+	r.finish()
+}
+
+func (r *randomRun) note(format string, args ...any) {
+	r.history = append(r.history, fmt.Sprintf(format, args...))
+}
+
+func (r *randomRun) step() {
+	m := r.any()
+	switch n := r.rnd.IntN(100); {
+	case n < 20:
+		r.publish(1 + r.rnd.IntN(10))
+	case n < 28:
+		r.join()
+	case n < 32 && m != nil:
+		r.leave(m)
+	case n < 52 && m != nil:
+		r.flow(m, 1+r.rnd.IntN(30))
+	case n < 75 && m != nil:
+		r.ack(m)
+	case n < 80 && m != nil:
+		r.ackPart(m)
+	case n < 85 && m != nil:
+		r.redeliver(m)
+	case n < 89 && m != nil:
+		m.sink.blocked = !m.sink.blocked
+		r.note("blocked %d %v", m.c.ID, m.sink.blocked)
+		if !m.sink.blocked {
+			m.c.Resume()
+		}
+	case n < 91:
+		r.f.failing += r.rnd.IntN(2)
+	default:
+		r.note("complete")
+		r.f.complete()
+	}
+	if r.s.read.retry != nil && r.rnd.IntN(2) == 0 { // the timer itself cannot run: this run is one task
+		if r.s.read.retry.Stop() {
+			r.s.read.onRetry.Run()
+		}
+	}
+	if r.s.read.yielded {
+		r.s.read.onYield.Run()
+	}
+}
+
+func (r *randomRun) any() *model {
+	if len(r.consumers) == 0 {
+		return nil
+	}
+	return r.consumers[r.rnd.IntN(len(r.consumers))]
+}
+
+func (r *randomRun) publish(n int) {
+	r.note("publish %d at %d", n, len(r.f.log))
+	for range n {
+		i := len(r.f.log)
+		size := int32(0)
+		if r.rnd.IntN(2) == 0 {
+			size = 1 + r.rnd.Int32N(12)
+		}
+		r.batch[i] = max(1, size)
+		r.f.add(payloadOf(r.t, "p", uint64(i), size))
+	}
+	r.f.unpark()
+}
+
+func (r *randomRun) join() {
+	r.ids++
+	m := &model{sink: newFakeSink(r.t, "c"), pending: map[int]bool{}, last: -1}
+	r.s.connect(SubscribeRequest{
+		Type: r.kind, ConsumerID: r.ids, ConsumerName: fmt.Sprint(r.rnd.IntN(100)), Sink: m.sink,
+		PriorityLevel: r.rnd.Int32N(2), Durable: true,
+	}, func(c *Consumer, err error) { m.c = c })
+	if m.c != nil {
+		r.note("join %d", m.c.ID)
+		r.consumers = append(r.consumers, m)
+	}
+}
+
+func (r *randomRun) leave(m *model) {
+	r.note("leave %d", m.c.ID)
+	r.consumers = slices.DeleteFunc(r.consumers, func(o *model) bool { return o == m })
+	m.c.Close(nil)
+	r.observe()
+	if len(r.consumers) == 0 && r.rnd.IntN(2) == 0 {
+		r.kind = SubType(r.rnd.IntN(3))
+	}
+}
+
+func (r *randomRun) flow(m *model, n int) {
+	r.note("flow %d %d", m.c.ID, n)
+	m.granted += int64(n)
+	m.c.Flow(uint32(n))
+}
+
+// ack acknowledges some of what m has seen.
+func (r *randomRun) ack(m *model) {
+	var ps []ledger.Position
+	for p := range m.pending {
+		if r.rnd.IntN(2) == 0 {
+			ps = append(ps, r.f.at(p))
+		}
+	}
+	if len(ps) == 0 {
+		return
+	}
+	if r.kind != Shared && r.rnd.IntN(2) == 0 {
+		to := int(ps[0].Entry)
+		r.note("ack %d up to %d", m.c.ID, to)
+		for i := range to + 1 {
+			r.acked[i] = true
+			r.forget(i)
+		}
+		m.c.Ack(AckRequest{Type: AckCumulative, Positions: ps[:1]})
+		return
+	}
+	r.note("ack %d %v", m.c.ID, ps)
+	for _, p := range ps {
+		r.acked[int(p.Entry)] = true
+		r.forget(int(p.Entry))
+	}
+	m.c.Ack(AckRequest{Positions: ps})
+}
+
+func (r *randomRun) forget(entry int) {
+	for _, m := range r.consumers {
+		delete(m.pending, entry)
+	}
+}
+
+func (r *randomRun) ackPart(m *model) {
+	for p := range m.pending {
+		bits := []int64{r.rnd.Int64N(1 << r.batch[p])}
+		left := r.s.again.batches[r.f.at(p)].intersect(bits)
+		r.note("ack %d part of %d: %v", m.c.ID, p, bits)
+		if left.empty() {
+			r.acked[p] = true
+			r.forget(p)
+		}
+		m.c.Ack(AckRequest{Positions: []ledger.Position{r.f.at(p)}, AckSets: [][]int64{bits}})
+		return
+	}
+}
+
+func (r *randomRun) redeliver(m *model) {
+	var ps []ledger.Position
+	if r.rnd.IntN(2) == 0 {
+		ps = []ledger.Position{}
+		for p := range m.pending {
+			if r.rnd.IntN(3) == 0 {
+				ps = append(ps, r.f.at(p))
+			}
+		}
+	}
+	r.note("redeliver %d %v", m.c.ID, ps)
+	if r.kind != Shared {
+		m.last = -1
+		clear(m.pending)
+	} else {
+		for p := range m.pending {
+			if ps == nil {
+				delete(m.pending, p)
+			}
+		}
+		for _, p := range ps {
+			delete(m.pending, int(p.Entry))
+		}
+	}
+	m.c.Redeliver(ps)
+}
+
+// observe looks at what was delivered since the last time and checks the promises.
+func (r *randomRun) observe() {
+	for _, m := range r.consumers {
+		before := m.granted - m.got
+		for ; m.seen < len(m.sink.order); m.seen++ {
+			r.delivered(m, &m.sink.order[m.seen], before)
+			before -= int64(m.sink.order[m.seen].Messages)
+		}
+		if m.c.permits() != m.granted-m.got {
+			r.t.Errorf("consumer %d: granted %d, delivered %d, permits %d", m.c.ID, m.granted, m.got, m.c.permits())
+		}
+		if m.c.unacked < 0 {
+			r.t.Errorf("consumer %d: unacked %d", m.c.ID, m.c.unacked)
+		}
+		if r.kind == Shared && len(m.pending) != len(m.c.pending) {
+			r.t.Errorf("consumer %d: %d pending, expected %d", m.c.ID, len(m.c.pending), len(m.pending))
+		}
+	}
+	if !r.s.moving() && r.s.why() == "" && len(r.f.log) > r.f.next {
+		r.t.Errorf("stalled")
+	}
+}
+
+func (r *randomRun) delivered(m *model, d *Delivery, permits int64) {
+	p := int(d.Entry.Position.Entry)
+	r.note("  %d got %d x%d r%d", m.c.ID, p, d.Messages, d.Redelivery)
+	if permits <= 0 {
+		r.t.Errorf("consumer %d got entry %d with %d permits", m.c.ID, p, permits)
+	}
+	m.got += int64(d.Messages)
+	if r.acked[p] {
+		r.t.Errorf("entry %d delivered after it was acknowledged", p)
+	}
+	if r.kind != Shared {
+		if p <= m.last && m.c == r.s.active {
+			r.t.Errorf("entry %d after %d", p, m.last)
+		}
+		m.last = p
+	} else {
+		for _, o := range r.consumers {
+			if o.pending[p] {
+				r.t.Errorf("entry %d is at consumer %d already", p, o.c.ID)
+			}
+		}
+	}
+	m.pending[p] = true
+}
+
+// finish lets one consumer take and acknowledge everything.
+func (r *randomRun) finish() {
+	for len(r.consumers) > 0 {
+		r.leave(r.consumers[0])
+	}
+	r.f.failing = 0
+	r.join()
+	m := r.consumers[0]
+	for round := 0; r.f.Backlog() > 0; round++ {
+		if round > 10_000 {
+			r.t.Errorf("%d entries are left: %s", r.f.Backlog(), r.s.why())
+			return
+		}
+		r.flow(m, 50)
+		for r.f.complete() {
+		}
+		if t := r.s.read.retry; t != nil && t.Stop() {
+			r.s.read.onRetry.Run()
+		}
+		if r.s.read.yielded {
+			r.s.read.onYield.Run()
+		}
+		r.observe()
+		for len(m.pending) > 0 && !r.t.Failed() {
+			r.ack(m)
+			r.observe()
+		}
+	}
+	m.c.Close(nil)
+	for r.f.complete() {
+	}
+	if n := r.f.owner.refs.Load(); n != 0 {
+		r.t.Errorf("%d payload references left", n)
+	}
+	if n := len(r.s.again.counts) + len(r.s.again.batches) + r.s.again.replay.len(); n != 0 {
+		r.t.Errorf("%d entries are remembered after all were acknowledged", n)
+	}
+}
