@@ -17,5 +17,6 @@ var (
 	ErrCursorExists = errors.New("cursor is open already")
 
 	// errConflict says that a versioned put met another version: somebody else has written the record.
-	errConflict = errors.New("record changed by another owner")
+	errConflict  = errors.New("record changed by another owner")
+	errBadAnswer = errors.New("answer holds entries that were not asked for")
 )

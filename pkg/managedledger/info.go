@@ -1,0 +1,94 @@
+package managedledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"geminga/pkg/ledger"
+)
+
+// Info is the value of a topic's metadata key: the list of its ledgers, in order. Who puts it with a newer epoch owns
+// the topic.
+//
+//	[ closed 50000 ] [ closed 17 ] [ open ]              usual
+//	[ closed 50000 ] [ open ] [ open ]                   the successor is ready: it is empty until the one before is full
+//
+// A ledger that is open in the list may be closed or fenced in its group; the group then knows the last entry. A ledger
+// that is closed in the list has exactly Entries entries, whatever its group still holds beyond: the list decides.
+type Info struct {
+	Epoch      ledger.Epoch      `json:"epoch"`
+	Ledgers    []LedgerInfo      `json:"ledgers"`
+	Properties map[string]string `json:"properties,omitempty"`
+}
+
+// LedgerInfo is one ledger of the list. Entries and Bytes count once it is closed; Bytes is 0 where nobody knew.
+type LedgerInfo struct {
+	ID      ledger.ID      `json:"id"`
+	Group   ledger.GroupID `json:"group"`
+	Entries int64          `json:"entries"`
+	Bytes   int64          `json:"bytes"`
+	Closed  bool           `json:"closed"`
+}
+
+func (l *LedgerInfo) ref() ledger.Ref { return ledger.Ref{ID: l.ID, Group: l.Group} }
+
+// DecodeInfo reads the value of a topic's key.
+func DecodeInfo(b []byte) (Info, error) {
+	var info Info
+	if err := json.Unmarshal(b, &info); err != nil {
+		return Info{}, fmt.Errorf("%w: ledger list: %w", ErrCorrupt, err)
+	}
+	for i, l := range info.Ledgers {
+		if i > 0 && (l.ID <= info.Ledgers[i-1].ID || l.Closed && !info.Ledgers[i-1].Closed) || l.Entries < 0 {
+			return Info{}, fmt.Errorf("%w: ledger list: ledger %d out of place", ErrCorrupt, l.ID)
+		}
+	}
+	return info, nil
+}
+
+// Encode is the reverse of DecodeInfo.
+func (i *Info) Encode() ([]byte, error) { return json.Marshal(i) }
+
+func (i *Info) clone() Info {
+	c := *i
+	c.Ledgers = slices.Clone(i.Ledgers)
+	return c
+}
+
+// closeAt closes a ledger after its last entry; an empty one leaves the list, which the result says.
+func (i *Info) closeAt(id ledger.ID, last ledger.EntryID, bytes int64) (dropped bool) {
+	at := slices.IndexFunc(i.Ledgers, func(l LedgerInfo) bool { return l.ID == id })
+	if at < 0 {
+		return false
+	}
+	if last == ledger.NoEntry {
+		i.Ledgers = slices.Delete(i.Ledgers, at, at+1)
+		return true
+	}
+	l := &i.Ledgers[at]
+	l.Entries, l.Bytes, l.Closed = int64(last)+1, bytes, true
+	return false
+}
+
+// dropOpen removes all open ledgers but keep and returns them.
+func (i *Info) dropOpen(keep ledger.ID) (dropped []ledger.Ref) {
+	i.Ledgers = slices.DeleteFunc(i.Ledgers, func(l LedgerInfo) bool {
+		drop := !l.Closed && l.ID != keep
+		if drop {
+			dropped = append(dropped, l.ref())
+		}
+		return drop
+	})
+	return dropped
+}
+
+// ensure appends an open ledger unless it is there.
+func (i *Info) ensure(ref ledger.Ref) {
+	for _, l := range i.Ledgers {
+		if l.ID == ref.ID {
+			return
+		}
+	}
+	i.Ledgers = append(i.Ledgers, LedgerInfo{ID: ref.ID, Group: ref.Group})
+}
