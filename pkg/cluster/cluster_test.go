@@ -1,0 +1,335 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// gate is the network of one node, which can be cut off in both directions.
+type gate struct {
+	memberlist.NodeAwareTransport
+	closed  atomic.Bool
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	done    chan struct{}
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	inner, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+		BindAddrs: []string{"127.0.0.1"}, Logger: newMemberlistLogger(discard()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{NodeAwareTransport: inner, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), done: make(chan struct{})}
+	go g.pump()
+	return g
+}
+
+func (g *gate) pump() {
+	for {
+		select {
+		case p := <-g.NodeAwareTransport.PacketCh():
+			if !g.closed.Load() {
+				select {
+				case g.packets <- p:
+				case <-g.done:
+				}
+			}
+		case conn := <-g.NodeAwareTransport.StreamCh():
+			if g.closed.Load() {
+				conn.Close()
+				continue
+			}
+			select {
+			case g.streams <- conn:
+			case <-g.done:
+				conn.Close()
+			}
+		case <-g.done:
+			return
+		}
+	}
+}
+
+func (g *gate) PacketCh() <-chan *memberlist.Packet { return g.packets }
+func (g *gate) StreamCh() <-chan net.Conn           { return g.streams }
+
+func (g *gate) Shutdown() error {
+	defer close(g.done)
+	return g.NodeAwareTransport.Shutdown()
+}
+
+func (g *gate) WriteTo(b []byte, addr string) (time.Time, error) {
+	return g.WriteToAddress(b, memberlist.Address{Addr: addr})
+}
+
+func (g *gate) WriteToAddress(b []byte, addr memberlist.Address) (time.Time, error) {
+	if g.closed.Load() {
+		return time.Now(), nil // lost on the way
+	}
+	return g.NodeAwareTransport.WriteToAddress(b, addr)
+}
+
+func (g *gate) DialAddressTimeout(addr memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if g.closed.Load() {
+		return nil, errors.New("cut off")
+	}
+	return g.NodeAwareTransport.DialAddressTimeout(addr, timeout)
+}
+
+// crash ends without taking leave.
+func (c *Cluster) crash() {
+	c.once.Do(func() {
+		c.cancel()
+		_ = c.list.Shutdown()
+		c.wg.Wait()
+	})
+}
+
+func testOptions(name string, join ...*Cluster) Options {
+	opts := Options{
+		Name: name, Role: Broker, Cluster: "test", Bind: "127.0.0.1:0", Services: map[string]string{"pulsar": name + ":6650"},
+		ProbeInterval: 100 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, SuspicionMult: 2,
+		RejoinInterval: 300 * time.Millisecond, Logger: discard(),
+	}
+	for _, c := range join {
+		opts.Join = append(opts.Join, c.Self().Address)
+	}
+	return opts
+}
+
+func open(t *testing.T, opts Options) *Cluster {
+	t.Helper()
+	c, err := Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// sees waits until c sees exactly these members.
+func sees(t *testing.T, c *Cluster, want ...*Cluster) {
+	t.Helper()
+	changed, stop := c.Subscribe()
+	defer stop()
+	var members []string
+	for _, w := range want {
+		members = append(members, w.Self().Name+" "+w.Self().Incarnation)
+	}
+	slices.Sort(members)
+	deadline := time.After(10 * time.Second)
+	for {
+		var got []string
+		for _, m := range c.Members() {
+			got = append(got, m.Name+" "+m.Incarnation)
+		}
+		if slices.Equal(got, members) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("%s sees %v, want %v", c.Self().Name, got, members)
+		}
+	}
+}
+
+func TestMembersSeeEachOther(t *testing.T) {
+	a := open(t, testOptions("a"))
+	b := open(t, testOptions("b", a))
+	bookie := testOptions("c", a)
+	bookie.Role = Bookie
+	c := open(t, bookie)
+	for _, m := range []*Cluster{a, b, c} {
+		sees(t, m, a, b, c)
+		if got := m.Members()[1]; got.Role != Broker || got.Services["pulsar"] != "b:6650" || got.Address != b.Self().Address {
+			t.Fatalf("%+v", got)
+		}
+		if brokers := WithRole(m.Members(), Broker); len(brokers) != 2 {
+			t.Fatalf("brokers %v", brokers)
+		}
+	}
+}
+
+func TestLeaveIsSeenAtOnce(t *testing.T) {
+	a := open(t, testOptions("a"))
+	b := open(t, testOptions("b", a))
+	sees(t, a, a, b)
+	sees(t, b, a, b)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, a, a)
+}
+
+// TestRestartIsAnotherIncarnation: a process that crashed and came back at the same address is told apart from
+// itself, and takes part again without waiting for its old self to be declared dead.
+func TestRestartIsAnotherIncarnation(t *testing.T) {
+	a := open(t, testOptions("a"))
+	b := open(t, testOptions("b", a))
+	c := open(t, testOptions("c", a))
+	sees(t, a, a, b, c)
+	before := b.Self()
+	b.crash()
+	again := testOptions("b", a)
+	again.Bind = before.Address
+	b2 := open(t, again)
+	if b2.Self().Incarnation <= before.Incarnation {
+		t.Fatalf("incarnation %s after %s", b2.Self().Incarnation, before.Incarnation)
+	}
+	for _, m := range []*Cluster{a, b2, c} {
+		sees(t, m, a, b2, c)
+	}
+}
+
+// TestHealsAfterDeclaredDead: after a partition in which all have given each other up, nobody but the join loop
+// brings them together.
+func TestHealsAfterDeclaredDead(t *testing.T) {
+	g := newGate(t)
+	cut := testOptions("a")
+	cut.transport = g
+	a := open(t, cut)
+	b := open(t, testOptions("b", a))
+	c := open(t, testOptions("c", a))
+	sees(t, a, a, b, c)
+	sees(t, b, a, b, c)
+
+	g.closed.Store(true)
+	sees(t, a, a)
+	sees(t, b, b, c)
+	sees(t, c, b, c)
+
+	g.closed.Store(false)
+	for _, m := range []*Cluster{a, b, c} {
+		sees(t, m, a, b, c)
+	}
+}
+
+func TestOtherClusterIsNotSeen(t *testing.T) {
+	a := open(t, testOptions("a"))
+	stranger := testOptions("x", a)
+	stranger.Cluster = "other"
+	x := open(t, stranger)
+	b := open(t, testOptions("b", a))
+	sees(t, a, a, b)
+	sees(t, x, x)
+}
+
+func TestWrongKeyIsNotSeen(t *testing.T) {
+	keyed := testOptions("a")
+	keyed.SecretKey = []byte(strings.Repeat("k", 16))
+	a := open(t, keyed)
+	x := open(t, testOptions("x", a))
+	keyed = testOptions("b", a)
+	keyed.SecretKey = []byte(strings.Repeat("k", 16))
+	b := open(t, keyed)
+	sees(t, a, a, b)
+	sees(t, x, x)
+}
+
+func TestMetaLength(t *testing.T) {
+	opts := testOptions("a")
+	opts.Services = map[string]string{"pulsar": strings.Repeat("h", memberlist.MetaMaxSize)}
+	if _, err := Open(opts); !errors.Is(err, ErrMetaTooLarge) {
+		t.Fatalf("err = %v", err)
+	}
+	opts.Services = map[string]string{"pulsar": strings.Repeat("h", memberlist.MetaMaxSize-40)}
+	c := open(t, opts)
+	sees(t, c, c)
+}
+
+func TestValidate(t *testing.T) {
+	bad := Options{Name: "a#b", Role: "cook", Bind: "nowhere", Join: []string{"x"}, SecretKey: []byte("short"), ProbeInterval: 1, ProbeTimeout: 2}
+	bad.EnsureDefaults()
+	err := bad.Validate()
+	for _, want := range []string{"name", "role", "bind", "join", "secret key", "probe timeout"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not reported: %v", want, err)
+		}
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	a := open(t, testOptions("a"))
+	opts := testOptions("b")
+	opts.Bind = a.Self().Address
+	if _, err := Open(opts); err == nil || !strings.Contains(err.Error(), opts.Bind) {
+		t.Fatalf("err = %v", err)
+	}
+}
+
+// TestStrangersAreIgnored: gossip may bring anything.
+func TestStrangersAreIgnored(t *testing.T) {
+	for _, n := range []memberlist.Node{
+		{Name: "noincarnation"}, {Name: "#x"}, {Name: "x#"}, {Name: "a#1", Meta: []byte("{")},
+		{Name: "a#1", Meta: []byte("{}")}, {Name: "a#1", Meta: make([]byte, 600)}, {Name: "a#1"},
+	} {
+		if m, ok := parseNode(&n); ok {
+			t.Errorf("%q became %+v", n.Name, m)
+		}
+	}
+}
+
+// TestNewestLaws: the merge of live processes does not depend on order, grouping or repetition.
+func TestNewestLaws(t *testing.T) {
+	rng := rand.New(rand.NewSource(3))
+	random := func() []Member {
+		out := make([]Member, rng.Intn(6))
+		for i := range out {
+			out[i] = Member{Name: string(rune('a' + rng.Intn(3))), Role: Broker, Incarnation: fmt.Sprint(rng.Intn(4))}
+		}
+		return out
+	}
+	join := func(a, b []Member) []Member { return newest(slices.Concat(a, b)) }
+	for range 1000 {
+		a, b, c := random(), random(), random()
+		if !reflect.DeepEqual(join(a, b), join(b, a)) {
+			t.Fatal("not commutative", a, b)
+		}
+		if !reflect.DeepEqual(join(join(a, b), c), join(a, join(b, c))) {
+			t.Fatal("not associative", a, b, c)
+		}
+		if !reflect.DeepEqual(join(a, a), newest(a)) {
+			t.Fatal("not idempotent", a)
+		}
+	}
+}
+
+// TestOwner: everybody proposes the same, keys spread, and only the keys of who left move.
+func TestOwner(t *testing.T) {
+	if _, ok := Owner("k", nil); ok {
+		t.Fatal("an owner out of nobody")
+	}
+	members := []Member{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
+	shuffled := []Member{{Name: "d"}, {Name: "b"}, {Name: "a"}, {Name: "c"}}
+	count := map[string]int{}
+	for i := range 4000 {
+		key := fmt.Sprintf("public/default/0x%08x", i)
+		owner, _ := Owner(key, members)
+		if other, _ := Owner(key, shuffled); other.Name != owner.Name {
+			t.Fatalf("%s: %s or %s", key, owner.Name, other.Name)
+		}
+		count[owner.Name]++
+		if without, _ := Owner(key, members[1:]); owner.Name != "a" && without.Name != owner.Name {
+			t.Fatalf("%s moved from %s to %s though only a left", key, owner.Name, without.Name)
+		}
+	}
+	for name, n := range count {
+		if n < 850 || n > 1150 {
+			t.Errorf("%s owns %d of 4000", name, n)
+		}
+	}
+}
