@@ -69,7 +69,12 @@ func (c *Consumer) Ack(r AckRequest) {
 func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 	s.deletes = s.deletes[:0]
 	var messages int64
+	last, beyond := s.last(), 0
 	for i, p := range r.Positions {
+		if last.Less(p) {
+			beyond++
+			continue
+		}
 		if set := r.set(i); len(set) > 0 {
 			left, n := s.ackPart(c, p, set)
 			messages += n
@@ -81,9 +86,12 @@ func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 		s.deletes = append(s.deletes, p)
 	}
 	s.acked(c, messages)
-	if len(s.deletes) > 0 {
+	switch {
+	case len(s.deletes) > 0:
 		s.cursor.Delete(s.deletes, r.Done)
-	} else {
+	case beyond > 0 && beyond == len(r.Positions):
+		r.answer(fmt.Errorf("acknowledgement beyond the last message %s: %w", last, ErrBadRequest))
+	default:
 		r.answer(nil)
 	}
 }
@@ -161,6 +169,10 @@ func (s *subscription) acked(c *Consumer, messages int64) {
 
 // ackCumulative acknowledges everything up to p, or up to the entry before p and a part of p.
 func (s *subscription) ackCumulative(c *Consumer, p ledger.Position, r *AckRequest) {
+	if last := s.last(); last.Less(p) {
+		r.answer(fmt.Errorf("acknowledgement of %s beyond the last message %s: %w", p, last, ErrBadRequest))
+		return
+	}
 	to := p
 	if set := r.set(0); len(set) > 0 && !s.cursor.IsDeleted(p) && !s.again.highest.Less(p) {
 		if next := s.again.batches[p].intersect(set); !next.empty() {

@@ -51,6 +51,9 @@ type fakeCursor struct {
 	limit   ledger.Limits
 	queue   []func() // completions of reads under way
 	failing int      // so many reads will fail
+	partial int      // the next replay read fails after so many entries
+	restart bool     // Rewind makes reads under way read again, as the real one does
+	turn    int
 	reads   int
 	closed  bool
 }
@@ -61,7 +64,9 @@ func newFakeCursor() *fakeCursor {
 	return &fakeCursor{owner: &counter{}, mark: -1, deleted: map[int]bool{}}
 }
 
-func (f *fakeCursor) at(i int) ledger.Position { return ledger.Position{Ledger: 1, Entry: ledger.EntryID(i)} }
+func (f *fakeCursor) at(i int) ledger.Position {
+	return ledger.Position{Ledger: 1, Entry: ledger.EntryID(i)}
+}
 
 func (f *fakeCursor) entry(i int) ledger.Entry {
 	f.owner.Retain()
@@ -107,7 +112,16 @@ func (f *fakeCursor) unpark() {
 		}
 		f.next++
 	}
-	f.later(func() { done(out, nil) })
+	turn := f.turn
+	f.later(func() {
+		if turn != f.turn {
+			release(out)
+			f.parked = done
+			f.unpark()
+			return
+		}
+		done(out, nil)
+	})
 }
 
 func (f *fakeCursor) ReadAt(ps []ledger.Position, done func([]ledger.Entry, error)) {
@@ -121,6 +135,10 @@ func (f *fakeCursor) ReadAt(ps []ledger.Position, done func([]ledger.Entry, erro
 	for i, p := range ps {
 		if i > 0 && !ps[i-1].Less(p) {
 			panic("positions are not in order")
+		}
+		if f.partial > 0 && len(out) == f.partial {
+			f.partial = 0 // failed on the way
+			break
 		}
 		if !f.gone(int(p.Entry)) {
 			out = append(out, f.entry(int(p.Entry)))
@@ -176,10 +194,16 @@ func finish(done func(error)) {
 	}
 }
 
-func (f *fakeCursor) MarkDeleted() ledger.Position      { return f.at(f.mark) }
-func (f *fakeCursor) ReadPosition() ledger.Position     { return f.at(f.next) }
+func (f *fakeCursor) MarkDeleted() ledger.Position     { return f.at(f.mark) }
+func (f *fakeCursor) ReadPosition() ledger.Position    { return f.at(f.next) }
 func (f *fakeCursor) IsDeleted(p ledger.Position) bool { return f.gone(int(p.Entry)) }
-func (f *fakeCursor) Rewind()                           { f.next = f.mark + 1 }
+func (f *fakeCursor) Rewind() {
+	f.next = f.mark + 1
+	if f.restart {
+		f.turn++
+	}
+}
+
 func (f *fakeCursor) Close(done func(error)) {
 	f.closed, f.parked = true, nil
 	finish(done)
@@ -274,6 +298,7 @@ func newTestSubscription(exec *executor.Executor, o Options, f *fakeCursor) *sub
 	o.EnsureDefaults()
 	t := &Topic{exec: exec, slots: map[string]*slot{}, env: Env{Options: o, Names: NewNameSource("test")}}
 	s := &subscription{topic: t, name: "sub", durable: true, exec: exec, partition: -1, cursor: f}
+	s.last = func() ledger.Position { return f.at(len(f.log) - 1) }
 	s.setUp(&t.env.Options, noMetrics(), discard)
 	t.slots["sub"] = &slot{name: "sub", durable: true, state: slotOpen, sub: s}
 	return s

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -41,6 +42,7 @@ type randomRun struct {
 	f         *fakeCursor
 	kind      SubType
 	consumers []*model
+	active    *Consumer // the subscription's, as last seen
 	ids       uint64
 	acked     map[int]bool // wholly acknowledged entries
 	batch     map[int]int32
@@ -61,7 +63,7 @@ type model struct {
 func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun {
 	rnd := rand.New(rand.NewPCG(seed, 17))
 	f := newFakeCursor()
-	f.inline = rnd.IntN(3) == 0
+	f.inline, f.restart = rnd.IntN(3) == 0, rnd.IntN(2) == 0
 	o := Options{
 		DispatcherMaxReadBatchSize:       1 + rnd.IntN(40),
 		DispatcherMaxRoundRobinBatchSize: 1 + rnd.IntN(5),
@@ -121,6 +123,7 @@ func (r *randomRun) step() {
 		}
 	case n < 91:
 		r.f.failing += r.rnd.IntN(2)
+		r.f.partial = r.rnd.IntN(4)
 	default:
 		r.note("complete")
 		r.f.complete()
@@ -188,7 +191,7 @@ func (r *randomRun) flow(m *model, n int) {
 // ack acknowledges some of what m has seen.
 func (r *randomRun) ack(m *model) {
 	var ps []ledger.Position
-	for p := range m.pending {
+	for _, p := range pendingOf(m) {
 		if r.rnd.IntN(2) == 0 {
 			ps = append(ps, r.f.at(p))
 		}
@@ -221,7 +224,7 @@ func (r *randomRun) forget(entry int) {
 }
 
 func (r *randomRun) ackPart(m *model) {
-	for p := range m.pending {
+	for _, p := range pendingOf(m) {
 		bits := []int64{r.rnd.Int64N(1 << r.batch[p])}
 		left := r.s.again.batches[r.f.at(p)].intersect(bits)
 		r.note("ack %d part of %d: %v", m.c.ID, p, bits)
@@ -238,7 +241,7 @@ func (r *randomRun) redeliver(m *model) {
 	var ps []ledger.Position
 	if r.rnd.IntN(2) == 0 {
 		ps = []ledger.Position{}
-		for p := range m.pending {
+		for _, p := range pendingOf(m) {
 			if r.rnd.IntN(3) == 0 {
 				ps = append(ps, r.f.at(p))
 			}
@@ -261,8 +264,17 @@ func (r *randomRun) redeliver(m *model) {
 	m.c.Redeliver(ps)
 }
 
+// pendingOf is what m has seen and not acknowledged, in order, so that runs of one seed are equal.
+func pendingOf(m *model) []int { return slices.Sorted(maps.Keys(m.pending)) }
+
 // observe looks at what was delivered since the last time and checks the promises.
 func (r *randomRun) observe() {
+	if r.s.active != r.active { // whoever is active now starts with what is not acknowledged
+		r.active = r.s.active
+		for _, m := range r.consumers {
+			m.last = -1
+		}
+	}
 	for _, m := range r.consumers {
 		before := m.granted - m.got
 		for ; m.seen < len(m.sink.order); m.seen++ {

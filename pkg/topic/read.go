@@ -166,6 +166,9 @@ func (s *subscription) readAhead(entries []ledger.Entry, err error) {
 	s.read.ahead = false
 	if s.read.aheadOf != s.read.generation || s.ended {
 		release(entries)
+		if !s.ended {
+			s.cursor.Rewind() // what was released is to be read again
+		}
 		s.pump()
 		return
 	}
@@ -173,8 +176,9 @@ func (s *subscription) readAhead(entries []ledger.Entry, err error) {
 	s.readEnded(err)
 }
 
-// readReplay takes the result of a read of given positions. Positions without an entry are deleted or gone for ever,
-// unless the read failed: then they are asked for again.
+// readReplay takes the result of a read of given positions. A read that fails on its way gives what it has got and no
+// error. So a position that is missing is deleted or gone for ever only if a later one was given, or if there was nothing
+// to give at all; else it is asked for again.
 func (s *subscription) readReplay(entries []ledger.Entry, err error) {
 	s.exec.AssertCurrent()
 	asked := s.read.replaying
@@ -190,7 +194,7 @@ func (s *subscription) readReplay(entries []ledger.Entry, err error) {
 			got++
 			continue
 		}
-		if err != nil && !s.cursor.IsDeleted(p) {
+		if failed := err != nil || got > 0 && got == len(entries); failed && !s.cursor.IsDeleted(p) {
 			s.again.replay.add(p)
 		} else {
 			s.settle(p)

@@ -222,7 +222,7 @@ func (t *Topic) Unsubscribe(r UnsubscribeRequest, done func(error)) {
 	})
 }
 
-// slotEnded removes a subscription that has ended on its executor: its cursor is closed, a durable one is deleted.
+// slotEnded removes a subscription that has ended on its executor, with its cursor.
 func (t *Topic) slotEnded(s *slot, done func(error)) {
 	t.exec.AssertCurrent()
 	s.state = slotDeleting
@@ -232,13 +232,11 @@ func (t *Topic) slotEnded(s *slot, done func(error)) {
 		done(err)
 		t.advanceClose()
 	}
-	if !s.durable {
-		s.sub.closeCursor(func(error) { t.exec.PostFunc(func() { finish(nil) }) })
+	if s.durable {
+		t.log.DeleteCursor(s.name, finish)
 		return
 	}
-	s.sub.closeCursor(func(error) {
-		t.exec.PostFunc(func() { t.log.DeleteCursor(s.name, finish) })
-	})
+	s.sub.closeCursor(func(error) { t.exec.PostFunc(func() { finish(nil) }) })
 }
 
 // hasConsumers is a guess from the outside: the true number is known on the subscriptions' executors.

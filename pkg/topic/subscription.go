@@ -48,7 +48,8 @@ type subscription struct {
 	metrics   *Metrics
 	log       *slog.Logger
 	partition int
-	connected atomic.Int32 // len(consumers), for the topic
+	connected atomic.Int32           // len(consumers), for the topic
+	last      func() ledger.Position // last readable entry
 
 	cursor    cursor
 	kind      SubType
@@ -93,6 +94,7 @@ func newSubscription(t *Topic, name string, durable bool) *subscription {
 		durable:   durable,
 		exec:      t.env.Subscriptions.For(t.text + "/" + name),
 		partition: t.name.Partition,
+		last:      t.log.LastConfirmed,
 	}
 	s.setUp(&t.env.Options, t.env.Metrics, t.env.Logger.With("subscription", name))
 	return s
