@@ -1,0 +1,91 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"geminga/pkg/protocol"
+	"geminga/pkg/topic"
+)
+
+// Broker is what the REST of a broker stands on. The methods may block until ctx ends, and come from any goroutine. Names
+// are valid and persistent. Errors are answered as Options.Status, and the table in errors.go, say.
+type Broker interface {
+	// TopicStats returns the figures of a topic that this broker serves. It loads no topic.
+	TopicStats(ctx context.Context, name protocol.TopicName) (topic.Stats, error)
+	// Topics returns the full names of the topics of a namespace, served here or not; partitions one by one.
+	Topics(ctx context.Context, namespace protocol.NamespaceName) ([]string, error)
+	// Partitions returns the number of partitions of a topic, 0 for a topic without.
+	Partitions(ctx context.Context, name protocol.TopicName) (int, error)
+	// Lookup returns where the topic is served: pulsar:// and pulsar+ssl:// addresses, empty when there is none.
+	Lookup(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error)
+}
+
+// Partitioner is a Broker that can make partitioned topics. Without it the requests answer 501.
+type Partitioner interface {
+	CreatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error
+	UpdatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error
+}
+
+// Check is one condition of readiness.
+type Check struct {
+	Name string
+	Func func(ctx context.Context) error // nil: fulfilled; an error says in plain words what is missing
+}
+
+// Options of the HTTP port. Whatever is nil is not served.
+type Options struct {
+	Address string // host:port, for Open
+
+	Ready    []Check                                // all must hold: /readyz, /status.html, /admin/v2/brokers/ready
+	Health   func(ctx context.Context) error        // a message's round trip, or as much of it as can be: /admin/v2/brokers/health
+	Status   func(ctx context.Context) (any, error) // for people, as JSON: /status
+	Metrics  http.Handler                           // /metrics
+	Broker   Broker                                 // /admin/v2/persistent/…, /lookup/v2/…
+	Code     func(err error) int                    // HTTP status of the Broker's errors; 0: unknown
+	Clusters []string                               // /admin/v2/clusters
+	WebURL   string                                 // of this port, for lookups that this broker answers
+	Pprof    bool                                   // /debug/pprof: costs CPU and shows internals
+
+	CheckTimeout   time.Duration // of a probe
+	RequestTimeout time.Duration // of a request to the Broker
+
+	Logger *slog.Logger
+}
+
+// EnsureDefaults fills what is zero.
+func (o *Options) EnsureDefaults() {
+	if o.Address == "" {
+		o.Address = "127.0.0.1:8080"
+	}
+	if o.CheckTimeout == 0 {
+		o.CheckTimeout = 5 * time.Second
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = 30 * time.Second
+	}
+	if o.Code == nil {
+		o.Code = func(error) int { return 0 }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Validate reports all faults.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.CheckTimeout <= 0 || o.RequestTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("admin: timeouts are %v and %v", o.CheckTimeout, o.RequestTimeout))
+	}
+	for i, c := range o.Ready {
+		if c.Name == "" || c.Func == nil {
+			errs = append(errs, fmt.Errorf("admin: readiness check %d (%q) is incomplete", i, c.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,123 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"geminga/pkg/protocol"
+)
+
+const maxPartitions = 10_000
+
+// topicOf parses the topic that a path names.
+func topicOf(r *http.Request) (protocol.TopicName, error) {
+	return protocol.ParseTopicName(protocol.Persistent + "://" + r.PathValue("tenant") + "/" + r.PathValue("namespace") + "/" +
+		r.PathValue("topic"))
+}
+
+// withTopic serves one request about a topic, within RequestTimeout.
+func (h *handler) withTopic(w http.ResponseWriter, r *http.Request, serve func(context.Context, protocol.TopicName) error) {
+	name, err := topicOf(r)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), h.opts.RequestTimeout)
+		defer cancel()
+		err = serve(ctx, name)
+	}
+	if err != nil {
+		h.fail(w, r, err)
+	}
+}
+
+func (h *handler) serveClusters(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, append([]string{}, h.opts.Clusters...))
+}
+
+func (h *handler) serveTopics(w http.ResponseWriter, r *http.Request) {
+	ns, err := protocol.ParseNamespaceName(r.PathValue("tenant") + "/" + r.PathValue("namespace"))
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.opts.RequestTimeout)
+	defer cancel()
+	topics, err := h.opts.Broker.Topics(ctx, ns)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, append([]string{}, topics...))
+}
+
+func (h *handler) serveStats(w http.ResponseWriter, r *http.Request) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		stats, err := h.opts.Broker.TopicStats(ctx, name)
+		if err == nil {
+			writeJSON(w, http.StatusOK, stats)
+		}
+		return err
+	})
+}
+
+// partitionsAnswer is Pulsar's PartitionedTopicMetadata.
+type partitionsAnswer struct {
+	Partitions int  `json:"partitions"`
+	Deleted    bool `json:"deleted"`
+}
+
+func (h *handler) servePartitions(w http.ResponseWriter, r *http.Request) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		n, err := h.opts.Broker.Partitions(ctx, name)
+		if err == nil {
+			writeJSON(w, http.StatusOK, partitionsAnswer{Partitions: n})
+		}
+		return err
+	})
+}
+
+func (h *handler) createPartitions(w http.ResponseWriter, r *http.Request) {
+	h.changePartitions(w, r, Partitioner.CreatePartitions)
+}
+
+func (h *handler) updatePartitions(w http.ResponseWriter, r *http.Request) {
+	h.changePartitions(w, r, Partitioner.UpdatePartitions)
+}
+
+type partitionChange func(p Partitioner, ctx context.Context, name protocol.TopicName, n int) error
+
+func (h *handler) changePartitions(w http.ResponseWriter, r *http.Request, change partitionChange) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		p, ok := h.opts.Broker.(Partitioner)
+		if !ok {
+			return errNotYet
+		}
+		var n int
+		if err := json.NewDecoder(r.Body).Decode(&n); err != nil || n < 1 || n > maxPartitions {
+			return errBadCount
+		}
+		if err := change(p, ctx, name, n); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}
+
+// lookupAnswer is Pulsar's LookupData.
+type lookupAnswer struct {
+	BrokerURL    string `json:"brokerUrl"`
+	BrokerURLTLS string `json:"brokerUrlTls"`
+	HTTPURL      string `json:"httpUrl"`
+	HTTPURLTLS   string `json:"httpUrlTls"`
+	NativeURL    string `json:"nativeUrl"`
+}
+
+func (h *handler) serveLookup(w http.ResponseWriter, r *http.Request) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		url, urlTLS, err := h.opts.Broker.Lookup(ctx, name)
+		if err == nil {
+			writeJSON(w, http.StatusOK, lookupAnswer{BrokerURL: url, BrokerURLTLS: urlTLS, HTTPURL: h.opts.WebURL, NativeURL: url})
+		}
+		return err
+	})
+}
