@@ -1,0 +1,51 @@
+package broker
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"geminga/pkg/metadata"
+	"geminga/pkg/protocol"
+	"geminga/rpc/pulsarpb"
+)
+
+// GET_TOPICS_OF_NAMESPACE lists the topics of a namespace by their full names, partitions each by itself. A pattern is
+// left to the client to apply (filtered=false). A namespace that does not exist has no topics.
+func handleGetTopics(c *conn, cmd *pulsarpb.BaseCommand) error {
+	req := cmd.GetTopicsOfNamespace
+	request := req.GetRequestId()
+	ns, err := protocol.ParseNamespaceName(req.GetNamespace())
+	if err != nil {
+		c.fail(request, err)
+		return nil
+	}
+	if req.GetMode() == pulsarpb.CommandGetTopicsOfNamespace_NON_PERSISTENT {
+		c.topicList(request, nil)
+		return nil
+	}
+	prefix := metadata.TopicPrefix(ns.Tenant, ns.Local(), protocol.Persistent)
+	c.server.opts.Store.List(prefix, func(items []metadata.Item, err error) {
+		names := make([]string, 0, len(items))
+		for i := range items {
+			if _, _, domain, local, ok := metadata.ParseTopicKey(items[i].Key); ok {
+				names = append(names, domain+"://"+ns.String()+"/"+local)
+			}
+		}
+		c.post(func() {
+			if err != nil {
+				c.fail(request, errMetadata)
+				return
+			}
+			c.topicList(request, names)
+		})
+	})
+	return nil
+}
+
+func (c *conn) topicList(request uint64, names []string) {
+	c.reply(&pulsarpb.BaseCommand{
+		Type: pulsarpb.BaseCommand_GET_TOPICS_OF_NAMESPACE_RESPONSE.Enum(),
+		GetTopicsOfNamespaceResponse: &pulsarpb.CommandGetTopicsOfNamespaceResponse{
+			RequestId: proto.Uint64(request), Topics: names, Filtered: proto.Bool(false), Changed: proto.Bool(true),
+		},
+	})
+}

@@ -1,0 +1,76 @@
+package broker
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"geminga/pkg/managedledger"
+	"geminga/pkg/metadata"
+	"geminga/pkg/protocol"
+	"geminga/rpc/pulsarpb"
+)
+
+// PARTITIONED_METADATA tells how many partitions a topic has; 0 for one that is not partitioned or does not exist yet.
+// Trouble with the metadata is MetadataError: on ServiceNotReady in this answer clients close the whole connection.
+func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
+	req := cmd.PartitionMetadata
+	request := req.GetRequestId()
+	name, err := protocol.ParseTopicName(req.GetTopic())
+	if err != nil {
+		c.partitions(request, 0, err)
+		return nil
+	}
+	readPartitions(c.server.opts.Store, name, func(n uint32, err error) {
+		c.post(func() { c.partitions(request, n, err) })
+	})
+	return nil
+}
+
+// partitionedInfo is the value of a PartitionedKey.
+type partitionedInfo struct {
+	Partitions uint32 `json:"partitions"`
+}
+
+// readPartitions reads the number of partitions of a topic. done comes on a goroutine of the store.
+func readPartitions(store managedledger.Store, n protocol.TopicName, done func(uint32, error)) {
+	key := metadata.PartitionedKey(n.Tenant, n.NamespaceName().Local(), n.Domain, n.Local)
+	store.Get(key, func(item metadata.Item, err error) {
+		var info partitionedInfo
+		switch {
+		case err != nil:
+			err = fmt.Errorf("%w: %w", errMetadata, err)
+		case item.Version != 0:
+			if bad := json.Unmarshal(item.Value, &info); bad != nil {
+				err = fmt.Errorf("%w: %s: %w", managedledger.ErrCorrupt, key, bad)
+			}
+		}
+		done(info.Partitions, err)
+	})
+}
+
+func (c *conn) partitions(request uint64, n uint32, err error) {
+	r := &pulsarpb.CommandPartitionedTopicMetadataResponse{RequestId: proto.Uint64(request)}
+	if err != nil {
+		code := c.server.quietCode(err)
+		r.Response = pulsarpb.CommandPartitionedTopicMetadataResponse_Failed.Enum()
+		r.Error, r.Message = code.Enum(), proto.String(c.server.text(code, err))
+	} else {
+		r.Response = pulsarpb.CommandPartitionedTopicMetadataResponse_Success.Enum()
+		r.Partitions = proto.Uint32(n)
+	}
+	c.reply(&pulsarpb.BaseCommand{
+		Type: pulsarpb.BaseCommand_PARTITIONED_METADATA_RESPONSE.Enum(), PartitionMetadataResponse: r,
+	})
+}
+
+// quietCode is codeOf for the answers to lookups, where ServiceNotReady costs the client its connection. That is right
+// only when this broker goes away.
+func (s *Server) quietCode(err error) protocol.ServerError {
+	code := s.codeOf(err)
+	if code == pulsarpb.ServerError_ServiceNotReady && !s.closing.Load() {
+		return pulsarpb.ServerError_MetadataError
+	}
+	return code
+}

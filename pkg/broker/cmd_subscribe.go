@@ -1,0 +1,179 @@
+package broker
+
+import (
+	"errors"
+	"math"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/ledger"
+	"geminga/pkg/protocol"
+	"geminga/pkg/topic"
+	"geminga/rpc/pulsarpb"
+)
+
+// SUBSCRIBE connects a consumer to a subscription, which is created if need be: a durable one at initialPosition, one
+// that is not durable at start_message_id. SUCCESS answers; no message goes out before it, since clients drop those.
+// An exclusive subscription that has a consumer is ERROR ConsumerBusy, which ends some clients' consumers for good: so it
+// is said only after the connection of the other one has been found alive. force_topic_creation=false asks for a topic
+// that exists, else ERROR TopicNotFound.
+func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
+	req := cmd.Subscribe
+	id := req.GetConsumerId()
+	if old := c.consumers[id]; old != nil {
+		if old.state == ready {
+			c.succeed(req.GetRequestId())
+		} else {
+			c.fail(req.GetRequestId(), errPresent)
+		}
+		return nil
+	}
+	name, err := protocol.ParseTopicName(req.GetTopic())
+	switch {
+	case err != nil:
+	case !name.IsPersistent():
+		err = errNotPersistent
+	case req.GetSubscription() == "" || len(req.GetSubscription()) > maxSubscriptionName:
+		err = errBadName
+	}
+	if err != nil {
+		c.fail(req.GetRequestId(), err)
+		return nil
+	}
+	k := &consumer{c: c, id: id, subscription: req.GetSubscription(), request: req}
+	if c.consumers == nil {
+		c.consumers = make(map[uint64]*consumer)
+	}
+	c.consumers[id] = k
+	c.server.topics.get(name, req.GetForceTopicCreation(), func(h *hosted, err error) {
+		if err != nil {
+			k.finish(nil, err)
+			return
+		}
+		k.hosted = h
+		k.register(false)
+	})
+	return nil
+}
+
+// consumer is a consumer of a connection. Ownership as for producer.
+type consumer struct {
+	c            *conn
+	id           uint64
+	subscription string
+	request      *pulsarpb.CommandSubscribe
+	state        phase
+	undone       error
+	hosted       *hosted
+	topic        *topic.Consumer
+}
+
+// register connects the consumer, on the topic's executor.
+func (k *consumer) register(probed bool) {
+	h, req := k.hosted, k.request
+	r := topic.SubscribeRequest{
+		Subscription: k.subscription, Type: topic.SubType(req.GetSubType()), Durable: req.GetDurable(),
+		Start: startOf(req), ConsumerID: k.id, ConsumerName: clip(req.GetConsumerName(), maxProducerName),
+		PriorityLevel: req.GetPriorityLevel(), Metadata: properties(req.Metadata),
+		Address: k.c.remote, ClientVersion: k.c.clientVersion, Sink: &k.c.sink,
+	}
+	h.t.Subscribe(r, func(t *topic.Consumer, err error) {
+		if errors.Is(err, topic.ErrConsumerBusy) && !probed {
+			k.c.server.probe(h.subscribers(k.subscription), k.c, func(gone bool) {
+				if gone {
+					h.exec.PostFunc(func() { k.register(true) })
+				} else {
+					k.finish(nil, err)
+				}
+			})
+			return
+		}
+		k.finish(t, err)
+	})
+}
+
+// startOf is where a new subscription begins.
+func startOf(req *pulsarpb.CommandSubscribe) ledger.Position {
+	if id := req.GetStartMessageId(); id != nil && !req.GetDurable() {
+		return positionOf(id.GetLedgerId(), id.GetEntryId())
+	}
+	if req.GetInitialPosition() == pulsarpb.CommandSubscribe_Earliest {
+		return ledger.Earliest
+	}
+	return ledger.Latest
+}
+
+// positionOf translates an id: clients write -1:-1 for the earliest and the largest int64 twice for the latest message.
+func positionOf(l, e uint64) ledger.Position {
+	switch {
+	case l > math.MaxInt64:
+		return ledger.Earliest
+	case l == math.MaxInt64:
+		return ledger.Latest
+	}
+	return ledger.Position{Ledger: ledger.ID(l), Entry: max(ledger.NoEntry, ledger.EntryID(e))}
+}
+
+func (k *consumer) finish(t *topic.Consumer, err error) {
+	k.c.post(func() { k.opened(t, err) })
+}
+
+// opened answers the request, on the loop.
+func (k *consumer) opened(t *topic.Consumer, err error) {
+	c, request := k.c, k.request.GetRequestId()
+	k.topic = t
+	if err == nil {
+		err = k.undone
+	}
+	if err != nil || c.closed {
+		if c.consumers[k.id] == k {
+			delete(c.consumers, k.id)
+		}
+		if t != nil {
+			k.leave(nil)
+		}
+		if !c.closed && k.state != leaving {
+			c.fail(request, err)
+		}
+		return
+	}
+	k.request, k.state = nil, ready
+	k.hosted.joinConsumer(k)
+	c.succeed(request)
+}
+
+// leave takes the consumer off its subscription. On the loop; done is called on the subscription's executor.
+func (k *consumer) leave(done func(error)) {
+	t := k.topic
+	if t == nil {
+		return
+	}
+	k.hosted.leaveConsumer(k)
+	t.Executor().PostFunc(func() { t.Close(done) })
+}
+
+// resumeConsumers tells the consumers of a connection that it is writable again.
+func (c *conn) resumeConsumers() {
+	for _, k := range c.consumers {
+		if t := k.topic; k.state == ready {
+			t.Executor().Post(executor.Func(t.Resume))
+		}
+	}
+}
+
+// deliver writes one entry. The caller releases the payload.
+func (c *conn) deliver(d *delivery) {
+	data := d.Entry.Payload.Data
+	c.sink.queued.Add(-int64(len(data)))
+	k := c.consumers[d.consumer.ID]
+	if c.closed || k == nil || k.topic != d.consumer || k.state == opening {
+		return
+	}
+	m := protocol.Message{
+		ConsumerID: k.id, Ledger: uint64(d.Entry.Position.Ledger), Entry: uint64(d.Entry.Position.Entry),
+		Partition: int32(k.hosted.name.Partition), RedeliveryCount: d.Redelivery, AckSet: d.AckSet,
+	}
+	c.state.buf = protocol.AppendMessageHeader(c.state.buf[:0], &m, len(data))
+	c.ec.Write(c.state.buf)
+	c.ec.WriteRef(data, d.Entry.Payload.Owner)
+	k.hosted.out.add(int64(d.Messages), int64(len(data)))
+}

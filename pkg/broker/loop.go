@@ -1,0 +1,202 @@
+package broker
+
+import (
+	"sync"
+
+	"geminga/pkg/eventloop"
+	"geminga/pkg/protocol"
+	"geminga/pkg/topic"
+	"geminga/rpc/pulsarpb"
+)
+
+// loopState is what the broker keeps for one I/O loop: the sends of the running turn, and what topics and subscriptions
+// have left for the loop's connections. Loop-owned, except out.
+//
+//	Data ─▶ SEND ─▶ batch of its topic ─TurnEnd─▶ topic's executor: Publish
+//	socket ◀─ one write ◀─ outbox.Run ◀─ posted once ◀─ Receipts, Deliver (executors)
+type loopState struct {
+	server *Server
+	turn   []*hosted // topics that have a batch for this loop
+	out    outbox
+	buf    []byte // frames under construction
+
+	// Decoded commands, reused.
+	frame   protocol.Frame
+	send    protocol.Send
+	section protocol.Section
+	meta    protocol.Metadata
+	flow    protocol.Flow
+	ack     protocol.Ack
+	acks    ackPool
+}
+
+// batch is the sends of one turn to one topic. As a Task it publishes them.
+type batch struct {
+	topic    *hosted
+	messages []topic.Message
+	bytes    int
+	count    int64
+}
+
+// Run publishes on the topic's executor, then gives the references and itself back.
+func (b *batch) Run() {
+	h := b.topic
+	h.t.Publish(b.messages)
+	for i := range b.messages {
+		b.messages[i].Payload.Release()
+	}
+	clear(b.messages)
+	if cap(b.messages) > maxKept {
+		b.messages = nil
+	}
+	*b = batch{messages: b.messages[:0]}
+	h.server.batches.Put(b)
+}
+
+// maxKept bounds the capacity of slices that are kept for reuse.
+const maxKept = 4096
+
+// add puts a send into the batch of its topic. The batch takes over the payload's reference.
+func (st *loopState) add(h *hosted, loop int, m *topic.Message) {
+	b := h.batches[loop]
+	if b == nil {
+		b = st.server.batches.Get().(*batch)
+		b.topic = h
+		h.batches[loop] = b
+		st.turn = append(st.turn, h)
+	}
+	b.messages = append(b.messages, *m)
+	b.bytes += len(m.Payload.Data)
+	b.count += int64(m.Messages)
+}
+
+// flush posts every batch.
+func (st *loopState) flush() {
+	for i, h := range st.turn {
+		st.turn[i] = nil
+		st.post(h)
+	}
+	st.turn = st.turn[:0]
+}
+
+// post posts the batch of one topic. Whatever is posted to the topic's executor on behalf of a connection comes after
+// the sends that arrived before it: so callers post the batch first.
+func (st *loopState) post(h *hosted) {
+	if st.out.loop == nil {
+		return
+	}
+	i := st.out.loop.Index()
+	if b := h.batches[i]; b != nil {
+		h.batches[i] = nil
+		h.in.add(b.count, int64(b.bytes))
+		h.exec.Post(b)
+	}
+}
+
+// outbox is what executors leave for the connections of one loop. It is posted to the loop once for any number of
+// additions.
+//
+// Receipts go out before closings, so that a client gets the receipts of a producer before it is told that the producer
+// is closed.
+type outbox struct {
+	loop *eventloop.Loop // set by the loop before any connection exists
+	mu   struct {
+		sync.Mutex
+		outboxItems
+		posted bool
+	}
+	taken outboxItems
+}
+
+type outboxItems struct {
+	receipts   []receipt
+	deliveries []delivery
+	closings   []closing
+}
+
+type receipt struct {
+	c *conn
+	topic.Receipt
+}
+
+type delivery struct {
+	c        *conn
+	consumer *topic.Consumer
+	topic.Delivery
+}
+
+type closing struct {
+	c    *conn
+	what pulsarpb.BaseCommand_Type
+	id   uint64
+}
+
+// lock and unlock are around every addition.
+func (o *outbox) unlock() {
+	post := !o.mu.posted
+	o.mu.posted = true
+	o.mu.Unlock()
+	if post {
+		o.loop.Post(o)
+	}
+}
+
+// Run writes everything, on the loop.
+func (o *outbox) Run() {
+	o.mu.Lock()
+	o.taken, o.mu.outboxItems = o.mu.outboxItems, o.taken
+	o.mu.posted = false
+	o.mu.Unlock()
+	writeReceipts(o.taken.receipts)
+	writeDeliveries(o.taken.deliveries)
+	for i := range o.taken.closings {
+		c := &o.taken.closings[i]
+		c.c.topicClosed(c.what, c.id)
+	}
+	o.taken.receipts = recycle(o.taken.receipts)
+	o.taken.deliveries = recycle(o.taken.deliveries)
+	o.taken.closings = recycle(o.taken.closings)
+}
+
+func recycle[T any](s []T) []T {
+	if cap(s) > maxKept && len(s) < cap(s)/4 {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
+
+// writeReceipts writes runs of receipts for one connection at a time.
+func writeReceipts(rs []receipt) {
+	for i := 0; i < len(rs); {
+		c := rs[i].c
+		st := c.state
+		st.buf = st.buf[:0]
+		first := i
+		for ; i < len(rs) && rs[i].c == c; i++ {
+			r := &rs[i]
+			if r.Err != nil {
+				continue // its producer is closed; the client sends it again
+			}
+			st.buf = protocol.AppendSendReceipt(st.buf, &protocol.SendReceipt{
+				ProducerID: r.ProducerID, SequenceID: r.SequenceID, HighestSequenceID: r.HighestSequenceID,
+				Ledger: uint64(r.Position.Ledger), Entry: uint64(r.Position.Entry),
+			})
+		}
+		c.answered(i - first)
+		c.write(st.buf)
+	}
+}
+
+func writeDeliveries(ds []delivery) {
+	for i := range ds {
+		d := &ds[i]
+		d.c.deliver(d)
+		d.Entry.Payload.Release()
+	}
+	for i := range ds {
+		if c := ds[i].c; i == 0 || ds[i-1].c != c {
+			c.sink.settle()
+		}
+	}
+}

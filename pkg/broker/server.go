@@ -1,0 +1,227 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"geminga/pkg/eventloop"
+	"geminga/pkg/executor"
+	"geminga/pkg/managedledger"
+	"geminga/pkg/metadata"
+	"geminga/pkg/topic"
+)
+
+// Server is a broker: its listeners, connections, topics and bundles. Its methods may be called from any goroutine.
+type Server struct {
+	opts     Options
+	log      *slog.Logger
+	metrics  *metrics
+	complain complaints
+	commands []command
+	faults   []fault
+	fatal    []string
+	batches  sync.Pool // of *batch
+
+	group     *eventloop.Group
+	states    []*loopState // by loop
+	topicPool *executor.Pool
+	subPool   *executor.Pool
+	topicEnv  topic.Env
+	topics    topics
+	owners    ownership
+
+	urls    atomic.Pointer[urls] // nil until the listeners are open
+	closing atomic.Bool
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	maxSend int // maxPendingPublishRequestsPerConnection
+}
+
+// urls are the addresses of this broker, as clients are told them.
+type urls struct{ plain, tls string }
+
+// Open starts a broker. It listens when Open returns; ctx bounds the opening only.
+func Open(ctx context.Context, o Options) (*Server, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	s := &Server{
+		opts: o, log: o.Logger, commands: commandTable(), faults: faults(), fatal: fatalWords(),
+		maxSend: o.MaxPendingPublishRequestsPerConnection,
+	}
+	s.complain.log = o.Logger
+	s.batches.New = func() any { return new(batch) }
+	s.topics.init(s)
+	s.owners.init(s)
+	var err error
+	if s.metrics, err = newMetrics(s); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	if err := s.openTopicEnv(); err != nil {
+		return nil, err
+	}
+	if err := s.openLoops(ctx); err != nil {
+		return nil, errors.Join(err, s.closeAll(ctx))
+	}
+	watching, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	if o.Watch != nil {
+		s.wg.Go(func() { o.Watch(watching, metadata.OwnersPrefix, s.owners.changed) })
+	}
+	return s, nil
+}
+
+// openTopicEnv makes what all topics share.
+func (s *Server) openTopicEnv() error {
+	o := &s.opts
+	ledgers, err := managedledger.NewMetrics(o.MeterProvider)
+	if err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	topics, err := topic.NewMetrics(o.MeterProvider)
+	if err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	cache, err := managedledger.NewCache(o.Cache)
+	if err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	s.topicPool = executor.NewPool(executor.Options{Name: "topic", Threads: o.ExecutorThreads})
+	s.subPool = executor.NewPool(executor.Options{Name: "subscription", Threads: o.ExecutorThreads})
+	s.topicEnv = topic.Env{
+		Ledger: managedledger.Env{
+			Bookies: o.Bookies, Store: o.Store, Cache: cache, Logger: o.Logger, Metrics: ledgers,
+		},
+		LedgerOptions: o.Ledger,
+		Options:       o.Topic,
+		Subscriptions: s.subPool,
+		Names:         topic.NewNameSource(o.ClusterName + "-" + o.ID + "-" + o.Incarnation),
+		Logger:        o.Logger,
+		Metrics:       topics,
+	}
+	return nil
+}
+
+func (s *Server) openLoops(ctx context.Context) error {
+	o := &s.opts
+	for range o.Loops {
+		s.states = append(s.states, &loopState{server: s})
+	}
+	var err error
+	s.group, err = eventloop.New(&handler{s}, eventloop.Options{
+		Loops: o.Loops, Backend: o.Backend, MaxConns: o.MaxConnections, Logger: o.Logger, MeterProvider: o.MeterProvider,
+	})
+	if err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	u := urls{plain: o.AdvertisedURL, tls: o.AdvertisedURLTLS}
+	addr, err := s.group.Listen(ctx, "tcp", o.ListenAddress)
+	if err != nil {
+		return fmt.Errorf("broker: listen on %s (brokerServicePort): %w", o.ListenAddress, err)
+	}
+	def(&u.plain, "pulsar://"+addr.String())
+	if o.ListenAddressTLS != "" {
+		addr, err := s.group.ListenTLS(ctx, "tcp", o.ListenAddressTLS, o.TLSConfig)
+		if err != nil {
+			return fmt.Errorf("broker: listen on %s (brokerServicePortTls): %w", o.ListenAddressTLS, err)
+		}
+		def(&u.tls, "pulsar+ssl://"+addr.String())
+	}
+	s.urls.Store(&u)
+	return nil
+}
+
+// ServiceURL returns the address that lookups answer.
+func (s *Server) ServiceURL() string { return s.urls.Load().plain }
+
+// ServiceURLTLS returns the TLS address that lookups answer; "" if there is none.
+func (s *Server) ServiceURLTLS() string { return s.urls.Load().tls }
+
+// ID returns the broker's id.
+func (s *Server) ID() string { return s.opts.ID }
+
+// Incarnation returns what tells this run of the broker from others.
+func (s *Server) Incarnation() string { return s.opts.Incarnation }
+
+// Serve serves a connection that exists already, for tests in one process.
+func (s *Server) Serve(c net.Conn) error { return s.group.Serve(c) }
+
+// Ready reports why the broker cannot serve: it is shutting down, or the metadata cannot be read.
+func (s *Server) Ready(ctx context.Context) error {
+	if s.closing.Load() {
+		return errShuttingDown
+	}
+	answer := make(chan error, 1)
+	s.opts.Store.Get(metadata.ClusterKey, func(_ metadata.Item, err error) { answer <- err })
+	select {
+	case err := <-answer:
+		if err != nil {
+			return fmt.Errorf("%w: %w", errMetadata, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errMetadata, ctx.Err())
+	}
+}
+
+// Close shuts the broker down: no new topics and producers, sends in flight are answered, producers and consumers are
+// closed, bundles released, connections closed. It gives up what is not done when ctx ends; nothing that was
+// acknowledged is lost either way.
+func (s *Server) Close(ctx context.Context) error {
+	if s.closing.Swap(true) {
+		return nil
+	}
+	s.pauseReading()
+	drained := s.topics.closeAll(ctx)
+	released := s.owners.releaseAll(ctx)
+	return errors.Join(drained, released, s.closeAll(ctx))
+}
+
+// closeAll ends the goroutines. It also serves an Open that failed half way.
+func (s *Server) closeAll(ctx context.Context) error {
+	if s.stop != nil {
+		s.stop()
+	}
+	var err error
+	if s.group != nil {
+		err = s.group.Close(ctx)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.wg.Wait()
+		if s.topicPool != nil {
+			s.topicPool.Close()
+			s.subPool.Close()
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("broker: executors: %w", ctx.Err()))
+	}
+	s.metrics.close()
+	return err
+}
+
+// pauseReading stops reading every connection; what was decoded goes on.
+func (s *Server) pauseReading() {
+	for i, l := range s.group.Loops() {
+		st := s.states[i]
+		l.Post(eventloop.TaskFunc(func() {
+			l.Conns(func(ec *eventloop.Conn) bool {
+				if c, ok := ec.Context().(*conn); ok {
+					c.throttle(throttleShutdown)
+				}
+				return true
+			})
+			st.flush()
+		}))
+	}
+}

@@ -1,0 +1,280 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/managedledger"
+	"geminga/pkg/metadata"
+	"geminga/pkg/protocol"
+	"geminga/pkg/topic"
+)
+
+// topics is the map of the topics that are open here, opening or closing.
+//
+//	(absent) ──get──▶ opening ──ok──▶ serving ──unload, bundle lost, shutdown──▶ closing ──▶ (absent)
+//	   ▲                 │ failed         │ topic.Lost
+//	   └─────────────────┴────────────────┘
+//
+// At most one opening of a topic is under way; all who ask meanwhile wait for its end. A failed one leaves nothing
+// behind: whoever asks next tries anew, and clients do.
+type topics struct {
+	server *Server
+	mu     struct {
+		sync.Mutex
+		byName map[string]*hosted
+	}
+}
+
+type hostedState uint8
+
+const (
+	hostedOpening hostedState = iota
+	hostedServing
+	hostedClosing
+)
+
+// hosted is a topic that is in the map.
+type hosted struct {
+	server  *Server
+	name    protocol.TopicName
+	text    string
+	bundle  *bundle
+	exec    *executor.Executor
+	t       *topic.Topic // set before hostedServing
+	batches []*batch     // by loop; each owned by its loop
+	in, out traffic
+	peers   peers
+
+	// Guarded by topics.mu.
+	state   hostedState
+	waiting []func(*hosted, error)
+	closed  []func(error)
+	doomed  bool // to be closed as soon as it is open
+}
+
+// traffic counts messages and bytes.
+type traffic struct{ messages, bytes atomic.Int64 }
+
+func (t *traffic) add(messages, bytes int64) {
+	t.messages.Add(messages)
+	t.bytes.Add(bytes)
+}
+
+func (ts *topics) init(s *Server) {
+	ts.server = s
+	ts.mu.byName = make(map[string]*hosted)
+}
+
+// get gives the topic to done on the topic's executor, opening it if need be. Errors come on any goroutine, perhaps
+// inline. create allows a topic that does not exist to be made, if the broker does such things at all.
+func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, error)) {
+	s := ts.server
+	if s.closing.Load() {
+		done(nil, errShuttingDown)
+		return
+	}
+	b := s.owners.owned(name)
+	if b == nil {
+		done(nil, errNotOwner)
+		return
+	}
+	if !create || s.opts.DisableAutoTopicCreation {
+		ts.getExisting(name, b, done)
+		return
+	}
+	ts.open(name, b, done)
+}
+
+// getExisting opens a topic only if the metadata has it.
+func (ts *topics) getExisting(name protocol.TopicName, b *bundle, done func(*hosted, error)) {
+	ts.server.opts.Store.Get(topic.Key(name), func(item metadata.Item, err error) {
+		switch {
+		case err != nil:
+			done(nil, errMetadata)
+		case item.Version == 0:
+			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))
+		default:
+			ts.open(name, b, done)
+		}
+	})
+}
+
+func (ts *topics) open(name protocol.TopicName, b *bundle, done func(*hosted, error)) {
+	text := name.String()
+	ts.mu.Lock()
+	h := ts.mu.byName[text]
+	if h != nil {
+		switch h.state {
+		case hostedServing:
+			ts.mu.Unlock()
+			h.exec.PostFunc(func() { done(h, nil) })
+			return
+		case hostedOpening:
+			h.waiting = append(h.waiting, done)
+			ts.mu.Unlock()
+			return
+		}
+		ts.mu.Unlock()
+		done(nil, errMoved)
+		return
+	}
+	h = &hosted{
+		server: ts.server, name: name, text: text, bundle: b, exec: ts.server.topicPool.For(text),
+		batches: make([]*batch, len(ts.server.states)), waiting: []func(*hosted, error){done},
+	}
+	ts.mu.byName[text] = h
+	ts.mu.Unlock()
+	ts.load(h)
+}
+
+// load opens the topic itself.
+func (ts *topics) load(h *hosted) {
+	env := ts.server.topicEnv
+	env.Ledger.Executor = h.exec
+	env.Ledger.Epoch = h.bundle.epoch
+	env.Lost = func(_ *topic.Topic, err error) { ts.lost(h, err) }
+	ts.server.metrics.loading(1)
+	topic.Open(env, h.name, func(t *topic.Topic, err error) { // on the topic's executor
+		ts.server.metrics.loading(-1)
+		ts.opened(h, t, err)
+	})
+}
+
+func (ts *topics) opened(h *hosted, t *topic.Topic, err error) {
+	h.t = t
+	ts.mu.Lock()
+	waiting := h.waiting
+	h.waiting = nil
+	doomed := h.doomed
+	switch {
+	case err != nil:
+		delete(ts.mu.byName, h.text)
+	case doomed:
+		h.state = hostedClosing
+		err = errMoved
+	default:
+		h.state = hostedServing
+	}
+	closed := h.closed
+	if t == nil {
+		h.closed = nil
+	}
+	ts.mu.Unlock()
+	if err != nil && !doomed {
+		ts.server.log.Warn("Topic cannot be opened", "topic", h.text, "error", err)
+		if errors.Is(err, managedledger.ErrLost) {
+			ts.server.owners.lost(h.bundle)
+		}
+	}
+	for _, done := range waiting {
+		if err != nil {
+			done(nil, err)
+		} else {
+			done(h, nil)
+		}
+	}
+	switch {
+	case t == nil:
+		for _, f := range closed {
+			f(nil)
+		}
+	case doomed:
+		ts.shut(h)
+	}
+}
+
+// lost forgets a topic that another owner has taken, or whose log failed. On its executor. The topic has closed its
+// producers and consumers and ends by itself.
+func (ts *topics) lost(h *hosted, err error) {
+	ts.server.log.Warn("Topic lost", "topic", h.text, "error", err)
+	if errors.Is(err, managedledger.ErrLost) {
+		ts.server.owners.lost(h.bundle)
+	}
+	ts.unload(h, func(error) {})
+}
+
+// unload closes a topic; done comes on some goroutine when it is closed.
+func (ts *topics) unload(h *hosted, done func(error)) {
+	ts.mu.Lock()
+	if ts.mu.byName[h.text] != h {
+		ts.mu.Unlock()
+		done(nil)
+		return
+	}
+	h.closed = append(h.closed, done)
+	before := h.state
+	if before == hostedServing {
+		h.state = hostedClosing
+	}
+	h.doomed = true
+	ts.mu.Unlock()
+	if before == hostedServing {
+		ts.shut(h)
+	}
+}
+
+// shut closes a topic in state closing.
+func (ts *topics) shut(h *hosted) {
+	h.exec.PostFunc(func() {
+		h.t.Close(func(err error) {
+			ts.mu.Lock()
+			delete(ts.mu.byName, h.text)
+			closed := h.closed
+			h.closed = nil
+			ts.mu.Unlock()
+			if err != nil {
+				ts.server.log.Warn("Topic closed with errors", "topic", h.text, "error", err)
+			}
+			for _, f := range closed {
+				f(err)
+			}
+		})
+	})
+}
+
+// all returns the topics of a bundle, or of all (nil).
+func (ts *topics) all(b *bundle) []*hosted {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	var out []*hosted
+	for _, h := range ts.mu.byName {
+		if b == nil || h.bundle == b {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// serving returns an open topic, or nil.
+func (ts *topics) serving(text string) *hosted {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if h := ts.mu.byName[text]; h != nil && h.state == hostedServing {
+		return h
+	}
+	return nil
+}
+
+// closeAll closes every topic and waits until ctx ends.
+func (ts *topics) closeAll(ctx context.Context) error {
+	all := ts.all(nil)
+	done := make(chan error, len(all))
+	for _, h := range all {
+		ts.unload(h, func(err error) { done <- err })
+	}
+	var errs []error
+	for range all {
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+		case <-ctx.Done():
+			return errors.Join(append(errs, fmt.Errorf("broker: closing topics: %w", ctx.Err()))...)
+		}
+	}
+	return errors.Join(errs...)
+}
