@@ -33,7 +33,7 @@ const (
 	boltFile      = "raft.db"
 	keepSnapshots = 2
 	// boltDeadline is how long a write may take: then the process must end, and another member leads.
-	boltDeadline = 10 * time.Second
+	boltDeadline = 5 * time.Second
 	// boltLockWait is how long to wait for the file's lock, which another process may be giving up just now.
 	boltLockWait = time.Second
 )

@@ -52,7 +52,7 @@ type JournalOptions struct {
 	Dir          string        // default DataDir/journal
 	SegmentSize  int64         // 0: the journal's default
 	NoSync       bool          // answer after the write, not after the sync: power loss may lose acknowledged entries
-	WriteTimeout time.Duration // a write or sync that takes longer has failed; 0: the journal's default
+	WriteTimeout time.Duration // a write or sync that takes longer has failed, and the process ends; default 4 s
 }
 
 // RaftOptions are the timeouts of the groups. All heartbeats pass through the main loop of a group, behind its
@@ -85,6 +85,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.StallTimeout, 30*time.Second)
 	setDefault(&o.WatchBuffer, 8192)
 	setDefault(&o.MinFreeSpace, 256<<20)
+	setDefault(&o.Journal.WriteTimeout, 4*time.Second) // with an election after it, a hung disk costs less than 10 s
 	o.Raft.ensureDefaults()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

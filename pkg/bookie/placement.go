@@ -10,8 +10,8 @@ import (
 
 // plan says which ledger groups are to be created, given the registered bookies and the groups there are. It is pure.
 //
-// Every bookie is the first replica, and so the preferred leader, of perBookie groups; the others are taken round
-// robin from the rest, those with the fewest replicas first. Nothing is planned before all members of the metadata
+// Every bookie is the first replica, and so the preferred leader, of perBookie groups; the others are taken from the
+// rest, those that held the fewest replicas before first, else round robin. Nothing is planned before all members of the metadata
 // group have registered, so that the first groups get all their replicas.
 func plan(bookies []string, members []string, groups []metadata.GroupInfo, perBookie, factor int) []metadata.GroupInfo {
 	for _, m := range members {
@@ -41,9 +41,6 @@ func plan(bookies []string, members []string, groups []metadata.GroupInfo, perBo
 			g := metadata.GroupInfo{ID: next, Replicas: append([]string{b}, others(bookies, i, load, factor-1)...)}
 			next++
 			firsts[b]++
-			for _, r := range g.Replicas {
-				load[r]++
-			}
 			out = append(out, g)
 		}
 	}

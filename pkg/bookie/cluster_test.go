@@ -1,0 +1,308 @@
+package bookie
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcmeta "google.golang.org/grpc/metadata"
+
+	"geminga/pkg/ledger"
+	"geminga/pkg/vfs"
+	"geminga/rpc/bookiepb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is some bookies in this process, on loopback ports, each with a directory and a disk that can be made to
+// fail. Names are a, b, c….
+type cluster struct {
+	t       *testing.T
+	dir     string
+	change  func(*Options)
+	members []Member
+	nodes   map[string]*testBookie
+	conns   map[string]*grpc.ClientConn
+}
+
+type testBookie struct {
+	*Bookie
+	id   string
+	addr string
+	fs   *vfs.Inject
+	disk *vfs.Mem
+}
+
+const patience = 20 * time.Second
+
+func newCluster(t *testing.T, n int, change func(*Options)) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), change: change, nodes: map[string]*testBookie{}, conns: map[string]*grpc.ClientConn{}}
+	listeners := map[string]net.Listener{}
+	for i := range n {
+		id := string(rune('a' + i))
+		l := listen(t, "127.0.0.1:0")
+		listeners[id] = l
+		mem := vfs.NewMem()
+		c.nodes[id] = &testBookie{id: id, addr: l.Addr().String(), disk: mem, fs: vfs.NewInject(mem)}
+		if i < 5 {
+			c.members = append(c.members, Member{id, l.Addr().String()})
+		}
+	}
+	for id, b := range c.nodes {
+		c.init(b)
+		c.start(id, listeners[id])
+	}
+	t.Cleanup(c.close)
+	for id := range c.nodes {
+		c.ready(id)
+	}
+	return c
+}
+
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (c *cluster) init(b *testBookie) {
+	c.t.Helper()
+	_, err := Init(InitOptions{
+		DataDir: "/data", MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, BookieID: b.id, ClusterID: "test", Metadata: c.members,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) options(b *testBookie, l net.Listener) Options {
+	o := Options{
+		DataDir: "/data", MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, Listener: l, ListenAddress: b.addr,
+		Journal: JournalOptions{SegmentSize: 4 << 20, WriteTimeout: 2 * time.Second},
+		Raft: RaftOptions{
+			PreferredTimeout: 300 * time.Millisecond, FollowerTimeout: 600 * time.Millisecond, MetadataTimeout: 400 * time.Millisecond,
+			RPCTimeout: 2 * time.Second,
+		},
+		MinFreeSpace: 1,
+		Logger:       testLogger(c.t),
+	}
+	if c.change != nil {
+		c.change(&o)
+	}
+	return o
+}
+
+func testLogger(t *testing.T) *slog.Logger {
+	w := io.Discard
+	if os.Getenv("BOOKIE_TEST_LOG") != "" {
+		w = os.Stderr
+	}
+	level, _ := strconv.Atoi(os.Getenv("BOOKIE_TEST_LOG"))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.Level(level)})).With("test", t.Name())
+}
+
+// start opens a bookie at its address.
+func (c *cluster) start(id string, l net.Listener) {
+	c.t.Helper()
+	b := c.nodes[id]
+	var err error
+	if b.Bookie, err = Open(context.Background(), c.options(b, l)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) ready(id string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := c.nodes[id].Ready(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) stop(id string) {
+	c.t.Helper()
+	b := c.nodes[id]
+	if b.Bookie == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := b.Close(ctx); err != nil {
+		c.t.Errorf("closing %s: %v", id, err)
+	}
+	b.Bookie = nil
+}
+
+func (c *cluster) close() {
+	for id := range c.nodes {
+		c.stop(id)
+	}
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+func (c *cluster) conn(id string) *grpc.ClientConn {
+	c.t.Helper()
+	if conn := c.conns[id]; conn != nil {
+		return conn
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.nodes[id].addr,
+		append(bookiepb.ClientOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.conns[id] = conn
+	return conn
+}
+
+func (c *cluster) bookie(id string) bookiepb.BookieClient {
+	return bookiepb.NewBookieClient(c.conn(id))
+}
+func (c *cluster) metadata(id string) bookiepb.MetadataClient {
+	return bookiepb.NewMetadataClient(c.conn(id))
+}
+
+// leader waits until a bookie other than those in not is the ready leader of a group.
+func (c *cluster) leader(group ledger.GroupID, not ...string) string {
+	c.t.Helper()
+	var found string
+	c.eventually(fmt.Sprintf("group %d has a leader", group), func() bool {
+		for id, b := range c.nodes {
+			if b.Bookie == nil || containsString(not, id) {
+				continue
+			}
+			if group == ledger.MetadataGroup && b.meta.isReady() {
+				found = id
+				return true
+			}
+			if g := b.groups.get(group); group != 0 && g != nil && g.isReady() {
+				found = id
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func containsString(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *cluster) eventually(what string, cond func() bool) {
+	c.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			c.t.Fatalf("did not come true: %s", what)
+		}
+	}
+}
+
+// execute runs one command at the group's leader until the outcome is known.
+func (c *cluster) execute(group ledger.GroupID, cmd ledger.Command) *bookiepb.Result {
+	c.t.Helper()
+	var res *bookiepb.Result
+	c.eventually(cmd.String(), func() bool {
+		res = c.executeAt(c.leader(group), group, cmd)
+		switch res.GetCode() {
+		case bookiepb.Code_UNKNOWN, bookiepb.Code_NOT_LEADER, bookiepb.Code_NO_GROUP, bookiepb.Code_OVERLOADED:
+			return false
+		}
+		return true
+	})
+	return res
+}
+
+func (c *cluster) executeAt(id string, group ledger.GroupID, cmd ledger.Command) *bookiepb.Result {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	resp, err := c.bookie(id).Execute(ctx, &bookiepb.ExecuteRequest{Group: uint32(group), Command: cmd.AppendTo(nil)})
+	if err != nil {
+		return &bookiepb.Result{Code: bookiepb.Code_UNKNOWN, Message: err.Error()}
+	}
+	return resp.GetResult()
+}
+
+func (c *cluster) want(res *bookiepb.Result, code bookiepb.Code, last int64) {
+	c.t.Helper()
+	if res.GetCode() != code || res.GetLast() != last {
+		c.t.Fatalf("result %v, want %s with last %d", res, code, last)
+	}
+}
+
+// open starts an append stream.
+func (c *cluster) openStream(ctx context.Context, id string, group ledger.GroupID) grpc.BidiStreamingClient[bookiepb.AppendRequest, bookiepb.AppendResponse] {
+	c.t.Helper()
+	ctx = grpcmeta.AppendToOutgoingContext(ctx, bookiepb.GroupHeader, strconv.Itoa(int(group)), bookiepb.ClusterHeader, "test")
+	s, err := c.bookie(id).Append(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// read reads from one bookie.
+func (c *cluster) read(id string, req *bookiepb.ReadRequest) ([]string, *bookiepb.Result) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if req.MaxEntries == 0 {
+		req.MaxEntries = 1 << 20
+	}
+	if req.MaxBytes == 0 {
+		req.MaxBytes = 1 << 30
+	}
+	s, err := c.bookie(id).Read(ctx, req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var out []string
+	next := req.First
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			c.t.Fatalf("read of %v from %s: %v", req, id, err)
+		}
+		if m.Count > 0 && m.First != next {
+			c.t.Fatalf("read of %v: chunk starts at %d, want %d", req, m.First, next)
+		}
+		next += int64(m.Count)
+		body := m.Entries
+		for range m.Count {
+			var p []byte
+			if p, body, err = ledger.NextEntry(body); err != nil {
+				c.t.Fatal(err)
+			}
+			out = append(out, string(p))
+		}
+		if m.Result != nil {
+			return out, m.Result
+		}
+	}
+}
