@@ -1,0 +1,254 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Group is the log and the stable values of one Raft group: a view of the journal.
+//
+// All methods may be called from any goroutine. Changes of one group take effect in the order in which the calls
+// queued; a call that returned is seen by all later ones.
+type Group struct {
+	j  *Journal
+	id uint32
+
+	shadow shadow // the writer's
+
+	mu     sync.RWMutex
+	log    view
+	stable map[string][]byte // values are never changed in place
+	ops    uint64            // records ever written for the group; recovery compares it with heads
+	lost   *CorruptError     // records were lost, nobody knows which: only Reset heals
+	holes  *CorruptError     // the first entry of the log that cannot be read
+}
+
+// shadow is what the log will be when the batch that is being gathered is durable.
+type shadow struct {
+	batch       uint64
+	first, last uint64
+	damage      bool // no appends
+	lost        bool // nothing but Reset
+}
+
+// ID returns the group's id.
+func (g *Group) ID() uint32 { return g.id }
+
+// FirstIndex returns the first index, 0 when the log is empty.
+func (g *Group) FirstIndex() uint64 {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.log.first
+}
+
+// LastIndex returns the last index, 0 when the log is empty.
+func (g *Group) LastIndex() uint64 {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.log.last()
+}
+
+// Damaged returns the *CorruptError that stopped the group, nil when it is whole. A damaged group answers Get and
+// Append with it. When it is known which entries are bad, truncating or compacting them away heals the group; when
+// records were lost altogether, only Reset does, and stable values are not to be trusted either.
+func (g *Group) Damaged() error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.damageLocked()
+}
+
+func (g *Group) damageLocked() error {
+	switch {
+	case g.lost != nil:
+		return g.lost
+	case g.holes != nil:
+		return g.holes
+	}
+	return nil
+}
+
+// Append adds records right after LastIndex (anywhere when the log is empty). They are durable when it returns nil. If
+// it returns an error, all of them or none may be found after a restart. It keeps no reference to recs.
+func (g *Group) Append(recs []Record) error {
+	if len(recs) == 0 {
+		return nil
+	}
+	if err := checkRecords(recs, g.j.opts.MaxRecordSize); err != nil {
+		return err
+	}
+	r := g.j.reqs.get(g, kindEntry)
+	r.recs = recs
+	return g.j.submit(r)
+}
+
+// TruncateSuffix removes the records with index >= from. Durable when it returns.
+func (g *Group) TruncateSuffix(from uint64) error { return g.bound(kindTruncate, from) }
+
+// CompactPrefix removes the records with index <= to. Durable when it returns.
+func (g *Group) CompactPrefix(to uint64) error { return g.bound(kindCompact, to) }
+
+// Reset forgets everything of the group: records, stable values, damage. Durable when it returns.
+func (g *Group) Reset() error { return g.bound(kindReset, 0) }
+
+func (g *Group) bound(kind uint8, index uint64) error {
+	r := g.j.reqs.get(g, kind)
+	r.index = index
+	return g.j.submit(r)
+}
+
+// SetStable keeps a value under a key. Durable when it returns.
+func (g *Group) SetStable(key, val []byte) error {
+	if len(key) > maxStableKey || len(val) > maxStableValue {
+		return fmt.Errorf("%w: key of %d bytes, value of %d; the limits are %d and %d",
+			ErrTooLarge, len(key), len(val), maxStableKey, maxStableValue)
+	}
+	r := g.j.reqs.get(g, kindStable)
+	r.key, r.val = bytes.Clone(key), bytes.Clone(val)
+	return g.j.submit(r)
+}
+
+// GetStable returns a copy of the value of a key.
+func (g *Group) GetStable(key []byte) ([]byte, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.lost != nil {
+		return nil, g.lost
+	}
+	val, ok := g.stable[string(key)]
+	if !ok {
+		return nil, ErrNotFound
+	}
+	return append([]byte{}, val...), nil
+}
+
+// Place returns where a record is.
+func (g *Group) Place(index uint64) (Place, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	p, ok := g.log.at(index)
+	if !ok {
+		return Place{}, ErrNotFound
+	}
+	if !p.whole() {
+		return Place{}, g.damageLocked()
+	}
+	return p.public(), nil
+}
+
+// admit decides in the writer whether a request takes effect. False with a nil error: there is nothing to do.
+func (g *Group) admit(r *request, batch uint64) (bool, error) {
+	s := &g.shadow
+	if s.batch != batch {
+		*s = shadow{
+			batch: batch, first: g.log.first, last: g.log.last(), damage: g.lost != nil || g.holes != nil, lost: g.lost != nil,
+		}
+	}
+	if s.lost && r.kind != kindReset || s.damage && r.kind == kindEntry {
+		return false, g.Damaged()
+	}
+	switch r.kind {
+	case kindEntry:
+		return true, s.append(g.id, r.recs)
+	case kindTruncate:
+		return s.truncate(r.index), nil
+	case kindCompact:
+		return s.compact(r.index), nil
+	case kindReset:
+		*s = shadow{batch: batch}
+	}
+	return true, nil
+}
+
+func (s *shadow) append(group uint32, recs []Record) error {
+	if s.first != 0 && recs[0].Index != s.last+1 {
+		return fmt.Errorf("%w: group %d got index %d after %d", ErrNotNext, group, recs[0].Index, s.last)
+	}
+	if s.first == 0 {
+		s.first = recs[0].Index
+	}
+	s.last = recs[len(recs)-1].Index
+	return nil
+}
+
+func (s *shadow) truncate(from uint64) bool {
+	if s.first == 0 || from > s.last {
+		return false
+	}
+	if s.last = from - 1; from <= s.first {
+		s.first, s.last = 0, 0
+	}
+	return true
+}
+
+func (s *shadow) compact(to uint64) bool {
+	if s.first == 0 || to < s.first {
+		return false
+	}
+	if s.first = to + 1; to >= s.last {
+		s.first, s.last = 0, 0
+	}
+	return true
+}
+
+// publish shows a durable request to readers.
+func (g *Group) publish(r *request, segment uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ops += uint64(r.count())
+	switch r.kind {
+	case kindEntry:
+		at := r.at
+		for i := range r.recs {
+			rec := &r.recs[i]
+			size := recordHeaderLen + len(rec.Data) + len(rec.Extra)
+			g.log.put(rec.Index, place{segment: uint32(segment), offset: uint32(at), length: uint32(size)})
+			at += int64(size)
+		}
+	case kindStable:
+		g.stable[string(r.key)] = r.val
+	default:
+		g.applyLocked(r.kind, r.index)
+	}
+}
+
+// applyLocked carries out what is not an entry or a value; recovery does the same.
+func (g *Group) applyLocked(kind uint8, index uint64) {
+	switch kind {
+	case kindTruncate:
+		g.log.truncate(index)
+	case kindCompact:
+		g.log.compact(index)
+	case kindReset:
+		g.log.clear()
+		clear(g.stable)
+		g.ops, g.lost = 0, nil
+	}
+	if g.holes != nil {
+		g.findHolesLocked(*g.holes)
+	}
+}
+
+// findHolesLocked sets holes for the first entry that cannot be read; seen says where damage was met.
+func (g *Group) findHolesLocked(seen CorruptError) {
+	g.holes = nil
+	index, p, ok := g.log.hole()
+	if !ok {
+		return
+	}
+	seen.Group, seen.Index = g.id, index
+	if p.segment != 0 {
+		seen.Segment, seen.Offset, seen.Reason = uint64(p.segment), int64(p.offset), "checksum of the record"
+	}
+	g.holes = &seen
+}
+
+func sortedKeys(m map[string][]byte) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

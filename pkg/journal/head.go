@@ -1,0 +1,81 @@
+package journal
+
+import "time"
+
+// headSize returns the bytes that the header and the head of a segment take now.
+func headSize(groups []*Group) int64 {
+	size := int64(batchHeaderLen)
+	for _, g := range groups {
+		size += g.stateSize()
+	}
+	return segmentHeaderLen + padded(size)
+}
+
+// writeHead writes the header of the current segment and its first batch, which holds the state of every group: the
+// bounds of its log and its stable values. With it no older segment is needed for anything but the entries in it.
+func (j *Journal) writeHead(groups []*Group, size int64) error {
+	w := &j.w
+	buf := j.tail.reserve(int(size))
+	h := segmentHeader{id: j.id, segment: w.seg.number, first: w.batch, stamp: time.Now().UnixNano()}
+	if j.opts.SyncData {
+		h.flags = segmentSynced
+	}
+	h.put(buf)
+	e := encoder{buf: buf[segmentHeaderLen:], n: batchHeaderLen, base: segmentHeaderLen, seed: w.seed}
+	b := batchHeader{number: w.batch, before: w.groups, flags: flagHead}
+	if w.unsure {
+		b.flags |= flagUnsure
+	}
+	for _, g := range groups {
+		n := g.encodeState(&e)
+		b.count += uint32(n)
+		if n > 0 {
+			b.groups |= groupBit(g.id)
+		}
+	}
+	e.finish(&b)
+	w.groups = b.groups
+	if err := j.put(buf, int(b.count), true); err != nil {
+		return err
+	}
+	j.metrics.began()
+	return nil
+}
+
+// blank reports that there is nothing to say about a group.
+func (g *Group) blankLocked() bool {
+	return g.ops == 0 && g.lost == nil && g.log.first == 0 && len(g.stable) == 0
+}
+
+// stateSize is what encodeState will take.
+func (g *Group) stateSize() int64 {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.blankLocked() {
+		return 0
+	}
+	size := int64(recordHeaderLen)
+	for key, val := range g.stable {
+		size += recordHeaderLen + int64(len(key)) + int64(len(val))
+	}
+	return size
+}
+
+// encodeState writes the group's state and returns the number of records.
+func (g *Group) encodeState(e *encoder) int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.blankLocked() {
+		return 0
+	}
+	h := recordHeader{group: g.id, kind: kindState, index: g.log.first, term: g.log.last(), stamp: int64(g.ops)}
+	if g.lost != nil {
+		h.typ = stateLost
+	}
+	e.record(h, nil, nil)
+	for _, key := range sortedKeys(g.stable) {
+		val, k := g.stable[key], []byte(key)
+		e.record(recordHeader{sum: dataSum(val, k), group: g.id, kind: kindStable}, val, k)
+	}
+	return 1 + len(g.stable)
+}

@@ -1,0 +1,111 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Get reads a record into rec, whose slices are fresh memory.
+func (g *Group) Get(index uint64, rec *Record) error {
+	p, err := g.locate(index)
+	if err != nil {
+		return err
+	}
+	h, b, err := g.j.fetch(p, nil)
+	if errors.Is(err, errGone) { // compacted and recycled meanwhile
+		return ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	if h.group != g.id || h.index != index {
+		return &CorruptError{g.id, index, p.Segment, p.Offset, fmt.Sprintf("holds index %d of group %d", h.index, h.group)}
+	}
+	end := recordHeaderLen + int(h.length)
+	*rec = Record{Index: h.index, Term: h.term, Type: h.typ, Stamp: h.stamp, Data: b[recordHeaderLen:end:end]}
+	if h.extra > 0 {
+		rec.Extra = b[end:]
+	}
+	return nil
+}
+
+func (g *Group) locate(index uint64) (Place, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	p, ok := g.log.at(index)
+	if !ok {
+		return Place{}, ErrNotFound
+	}
+	if err := g.damageLocked(); err != nil {
+		return Place{}, err
+	}
+	return p.public(), nil
+}
+
+// ReadAt returns the Data of the record at p, checked. It uses buf if the record fits into its capacity; the result
+// starts where buf starts then. A place in a segment that was recycled is ErrNotFound.
+func (j *Journal) ReadAt(p Place, buf []byte) ([]byte, error) {
+	h, b, err := j.fetch(p, buf)
+	if err != nil {
+		return nil, err
+	}
+	n := copy(b, b[recordHeaderLen:recordHeaderLen+int(h.length)])
+	return b[:n], nil
+}
+
+// errGone is ErrNotFound with the place.
+var errGone = fmt.Errorf("segment recycled: %w", ErrNotFound)
+
+// fetch reads a whole record, from memory if it is there, and checks it.
+func (j *Journal) fetch(p Place, buf []byte) (recordHeader, []byte, error) {
+	var h recordHeader
+	if p.Length < recordHeaderLen || p.Offset < segmentHeaderLen || p.Offset > maxSegmentSize+maxRecordSize {
+		return h, nil, fmt.Errorf("journal: %+v is not the place of a record", p)
+	}
+	if cap(buf) < int(p.Length) {
+		buf = make([]byte, p.Length)
+	}
+	buf = buf[:p.Length]
+	memory := j.tail.read(p.Segment, p.Offset, buf)
+	if !memory {
+		if err := j.readFile(p, buf); err != nil {
+			return h, nil, err
+		}
+	}
+	j.metrics.read(memory)
+	reason := ""
+	switch {
+	case !h.parse(buf, seedOf(p.Segment), p.Offset):
+		reason = "checksum of the header"
+	case h.size() != int64(p.Length) || h.kind != kindEntry:
+		reason = "not the record that was asked for"
+	case !memory && dataSum(buf[recordHeaderLen:], nil) != h.sum:
+		reason = "checksum of the record"
+	}
+	if reason != "" {
+		j.metrics.damaged(1)
+		return h, nil, &CorruptError{h.group, h.index, p.Segment, p.Offset, reason}
+	}
+	return h, buf, nil
+}
+
+func (j *Journal) readFile(p Place, buf []byte) error {
+	seg, err := j.segs.acquire(p.Segment)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("segment %d: %w", p.Segment, errGone)
+	}
+	if err != nil {
+		return err
+	}
+	defer j.segs.release(seg)
+	_, err = seg.file.ReadAt(buf, p.Offset)
+	if errors.Is(err, io.EOF) {
+		j.metrics.damaged(1)
+		return &CorruptError{0, 0, p.Segment, p.Offset, "the segment ends before the record does"}
+	}
+	if err != nil {
+		return fmt.Errorf("journal: read segment %d at %d: %w", p.Segment, p.Offset, err)
+	}
+	return nil
+}
