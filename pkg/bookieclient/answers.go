@@ -17,7 +17,7 @@ func (s *stream) receive(se *session, rpc appendStream) {
 	var results bookiepb.AppendResults
 	for {
 		if err := rpc.RecvMsg(&results); err != nil {
-			se.fail(fmt.Errorf("%s: %w", se.address, err))
+			se.fail(transportError(se.address, err))
 			return
 		}
 		if err := s.answered(results.Results); err != nil {
@@ -75,6 +75,13 @@ func (s *stream) settleLocked(r *bookiepb.PlainResult, now time.Time) error {
 	switch {
 	case cmd.pinned:
 		return fmt.Errorf("%w: an answer before the question, for ledger %d", errProtocol, r.Ledger)
+	case r.Code == bookiepb.Code_BAD_REQUEST && !cmd.alone:
+		// Some command of the message is malformed, and the bookie has refused them all. Apart, they show which.
+		s.careful = s.flight.len()
+		return &openError{maybe, "", describe(*r)}
+	case r.Code == bookiepb.Code_BAD_REQUEST && !cmd.dead: // concerns the message, names no ledger
+		s.loseLocked(w, cmd, describe(*r))
+		return &openError{maybe, "", describe(*r)}
 	case r.Ledger != uint64(w.ref.ID):
 		return fmt.Errorf("%w: answer for ledger %d, expected %d", errProtocol, r.Ledger, w.ref.ID)
 	case cmd.dead:

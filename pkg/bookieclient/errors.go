@@ -7,6 +7,9 @@ import (
 	"geminga/pkg/ledger"
 	"geminga/pkg/metadata"
 	"geminga/rpc/bookiepb"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 var (
@@ -73,6 +76,18 @@ func outcomeOf(code bookiepb.Code) outcome {
 		return outcome{ErrWrongCluster, notHere}
 	}
 	return outcome{ledger.ErrUnknown, maybe} // a code of a later version
+}
+
+// transportError says what a failed call means. Some failures prove that the request was refused before it was looked
+// at.
+func transportError(address string, err error) error {
+	switch status.Code(err) {
+	case codes.FailedPrecondition:
+		return fmt.Errorf("%w: %w: %s: %w", errNotSent, ErrWrongCluster, address, err)
+	case codes.Unimplemented:
+		return fmt.Errorf("%w: %s: %w", errNotSent, address, err)
+	}
+	return fmt.Errorf("%s: %w", address, err)
 }
 
 // describe makes the error of a result, with what the bookie said about it.

@@ -160,7 +160,7 @@ func (c *Client) executeAt(ctx context.Context, address string, req *bookiepb.Ex
 	}
 	resp, err := bookiepb.NewBookieClient(conn).Execute(ctx, req)
 	if err != nil {
-		return bookiepb.PlainResult{}, fmt.Errorf("%s: %w", address, err)
+		return bookiepb.PlainResult{}, transportError(address, err)
 	}
 	return resp.GetResult().Plain(), nil
 }

@@ -29,6 +29,7 @@ type command struct {
 	dead   bool // its answer, if any, interests nobody
 	pinned bool // the sender is encoding it; whoever kills it leaves the payloads to the sender
 	closes bool // last one of its message
+	alone  bool // the only one of its message
 	at     time.Time
 }
 

@@ -208,20 +208,26 @@ func (s *stream) stopWaiting() {
 func (s *stream) fillLocked() {
 	s.batch.reset()
 	now := time.Now()
+	limit := s.client.opts.MaxBatchBytes
+	if s.careful > 0 {
+		s.careful--
+		limit = 0
+	}
 	for s.queue.len() > 0 {
 		cmd := s.queue.peek()
-		if len(s.batch.commands) > 0 && s.batch.bytes+cmd.size() > s.client.opts.MaxBatchBytes {
+		if len(s.batch.commands) > 0 && s.batch.bytes+cmd.size() > limit {
 			break
 		}
 		s.queue.pop()
 		s.batch.add(cmd)
-		cmd.sent, cmd.pinned, cmd.closes, cmd.at = true, true, false, now
+		cmd.sent, cmd.pinned, cmd.closes, cmd.alone, cmd.at = true, true, false, false, now
 		if cmd.writer.tail == cmd {
 			cmd.writer.tail = nil
 		}
 		s.flight.push(cmd)
 	}
-	s.batch.commands[len(s.batch.commands)-1].closes = true
+	last := s.batch.commands[len(s.batch.commands)-1]
+	last.closes, last.alone = true, len(s.batch.commands) == 1
 	s.unacked++
 }
 

@@ -203,7 +203,7 @@ func (c *Client) askAt(ctx context.Context, address string, call leaderCall) (*b
 	}
 	r, err := call(ctx, bookiepb.NewMetadataClient(conn))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", address, err)
+		return nil, transportError(address, err)
 	}
 	return r, nil
 }

@@ -42,6 +42,7 @@ type stream struct {
 	flight  fifo[*command] // sent in this session, not answered; dead ones too
 	spare   []*writer
 	unacked int  // messages in flight
+	careful int  // how many more commands go in messages of their own
 	waiting bool // the sender sleeps
 	ended   bool // after Shutdown
 	session *session
