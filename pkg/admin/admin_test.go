@@ -13,26 +13,36 @@ import (
 	"testing"
 	"time"
 
+	"geminga/pkg/broker"
 	"geminga/pkg/protocol"
 	"geminga/pkg/topic"
 )
 
+var errExists = errors.New("topic exists already")
+
 var (
-	errMissing = errors.New("topic does not exist")
-	errExists  = errors.New("topic exists already")
+	_ Broker = (*broker.Server)(nil)
+	_ Broker = plainBroker{}
 )
+
+// plainBroker has stats and nothing else.
+type plainBroker struct{}
+
+func (plainBroker) TopicStats(context.Context, string) (topic.Stats, error) {
+	return topic.Stats{}, nil
+}
 
 // fakeBroker serves orders, and parts with its partitions.
 type fakeBroker struct{ partitions int }
 
-func (f *fakeBroker) TopicStats(_ context.Context, name protocol.TopicName) (topic.Stats, error) {
-	if name.Local != "orders" && name.Local != "a/b c" {
-		return topic.Stats{}, fmt.Errorf("%w: %s", errMissing, name)
+func (f *fakeBroker) TopicStats(_ context.Context, name string) (topic.Stats, error) {
+	if name != "persistent://public/default/orders" && !strings.Contains(name, "a/b c") {
+		return topic.Stats{}, fmt.Errorf("%w: %s", broker.ErrTopicNotHere, name)
 	}
 	return topic.Stats{MsgInCounter: 7, Subscriptions: map[string]*topic.SubscriptionStats{"s": {MsgBacklog: 3}}}, nil
 }
 
-func (f *fakeBroker) Topics(_ context.Context, ns protocol.NamespaceName) ([]string, error) {
+func (f *fakeBroker) NamespaceTopics(_ context.Context, ns protocol.NamespaceName) ([]string, error) {
 	switch ns.String() {
 	case "public/default":
 		return []string{"persistent://public/default/orders"}, nil
@@ -46,7 +56,7 @@ func (f *fakeBroker) Partitions(context.Context, protocol.TopicName) (int, error
 	return f.partitions, nil
 }
 
-func (f *fakeBroker) Lookup(_ context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
+func (f *fakeBroker) Locate(_ context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
 	if name.Local == "broken" {
 		return "", "", errors.New("boom")
 	}
@@ -70,10 +80,7 @@ func (p *partitioner) UpdatePartitions(_ context.Context, _ protocol.TopicName, 
 }
 
 func code(err error) int {
-	switch {
-	case errors.Is(err, errMissing):
-		return http.StatusNotFound
-	case errors.Is(err, errExists):
+	if errors.Is(err, errExists) {
 		return http.StatusConflict
 	}
 	return 0
@@ -81,7 +88,7 @@ func code(err error) int {
 
 func newHandler(t *testing.T, o Options) http.Handler {
 	t.Helper()
-	h, err := Handler(o)
+	h, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +132,7 @@ func TestBrokerPaths(t *testing.T) {
 		{"GET", "/admin/v2/persistent/public/de$ault", "", 412, `{"reason":`},
 		{"GET", orders + "/stats", "", 200, `"msgInCounter":7`},
 		{"GET", orders + "/stats", "", 200, `"msgBacklog":3`},
-		{"GET", orders + "x/stats", "", 404, `{"reason":"topic does not exist: persistent://public/default/ordersx"}`},
+		{"GET", orders + "x/stats", "", 404, `{"reason":"topic is not open on this broker: persistent://public/default/ordersx"}`},
 		{"GET", "/admin/v2/persistent/public/default/%20/../../x/stats", "", 404, `{"reason":`},
 		{"GET", orders + "/partitions", "", 200, `{"partitions":0,"deleted":false}`},
 		{"PUT", orders + "/partitions", "4", 204, ""},
@@ -167,9 +174,19 @@ func TestEscapedSlashInTopic(t *testing.T) {
 	}
 }
 
-func TestPartitionsNeedAPartitioner(t *testing.T) {
-	h := newHandler(t, brokerOptions(&fakeBroker{}))
-	if got, body := do(h, "PUT", "/admin/v2/persistent/a/b/c/partitions", "3"); got != 501 {
+func TestWhatABrokerDoesNotHave(t *testing.T) {
+	h := newHandler(t, brokerOptions(plainBroker{}))
+	for path, method := range map[string]string{
+		"/admin/v2/persistent/a/b/c/partitions":  "PUT",
+		"/admin/v2/persistent/a/b/c/partitions?": "GET",
+		"/admin/v2/persistent/a/b":               "GET",
+		"/lookup/v2/topic/persistent/a/b/c":      "GET",
+	} {
+		if got, body := do(h, method, path, "3"); got != 501 || body != `{"reason":"not supported yet"}` {
+			t.Errorf("%s: %d %s", path, got, body)
+		}
+	}
+	if got, body := do(h, "GET", "/admin/v2/persistent/a/b/c/stats", ""); got != 200 {
 		t.Errorf("%d %s", got, body)
 	}
 }
@@ -256,7 +273,7 @@ func TestServer(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	if _, err := Handler(Options{Ready: []Check{{}}, CheckTimeout: -1}); err == nil {
+	if _, err := New(Options{Ready: []Check{{}}, CheckTimeout: -1}); err == nil {
 		t.Error("accepted")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"geminga/pkg/broker"
 	"geminga/pkg/protocol"
 	"geminga/pkg/topic"
 )
@@ -27,6 +28,7 @@ func codes() []struct {
 		err  error
 		code int
 	}{
+		{broker.ErrTopicNotHere, http.StatusNotFound},
 		{protocol.ErrBadTopicName, http.StatusPreconditionFailed},
 		{protocol.ErrBadNamespace, http.StatusPreconditionFailed},
 		{errBadCount, http.StatusPreconditionFailed},

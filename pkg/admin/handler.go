@@ -20,8 +20,8 @@ type handler struct {
 	}
 }
 
-// Handler makes the handler, for servers of the caller's own and for tests.
-func Handler(o Options) (http.Handler, error) {
+// New makes the handler, for servers of the caller's own; Open serves it.
+func New(o Options) (http.Handler, error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err

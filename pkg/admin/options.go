@@ -12,20 +12,31 @@ import (
 	"geminga/pkg/topic"
 )
 
-// Broker is what the REST of a broker stands on. The methods may block until ctx ends, and come from any goroutine. Names
-// are valid and persistent. Errors are answered as Options.Status, and the table in errors.go, say.
+// Broker is what the REST of a broker stands on. Methods of it and of the interfaces below may block until ctx ends, and
+// come from any goroutine. Their errors are answered as Options.Code, and the table in errors.go, say.
+//
+// The interfaces below are looked for in the same value: what a Broker does not have is answered with 501.
 type Broker interface {
-	// TopicStats returns the figures of a topic that this broker serves. It loads no topic.
-	TopicStats(ctx context.Context, name protocol.TopicName) (topic.Stats, error)
-	// Topics returns the full names of the topics of a namespace, served here or not; partitions one by one.
-	Topics(ctx context.Context, namespace protocol.NamespaceName) ([]string, error)
-	// Partitions returns the number of partitions of a topic, 0 for a topic without.
-	Partitions(ctx context.Context, name protocol.TopicName) (int, error)
-	// Lookup returns where the topic is served: pulsar:// and pulsar+ssl:// addresses, empty when there is none.
-	Lookup(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error)
+	// TopicStats returns the figures of a topic, given its full name, that this broker serves. It loads no topic.
+	TopicStats(ctx context.Context, name string) (topic.Stats, error)
 }
 
-// Partitioner is a Broker that can make partitioned topics. Without it the requests answer 501.
+// Lister tells the full names of the topics of a namespace, served here or not, partitions one by one.
+type Lister interface {
+	NamespaceTopics(ctx context.Context, namespace protocol.NamespaceName) ([]string, error)
+}
+
+// Counter tells the number of partitions of a topic, 0 for a topic without.
+type Counter interface {
+	Partitions(ctx context.Context, name protocol.TopicName) (int, error)
+}
+
+// Locator tells where a topic is served: pulsar:// and pulsar+ssl:// addresses, empty when there is none.
+type Locator interface {
+	Locate(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error)
+}
+
+// Partitioner makes partitioned topics.
 type Partitioner interface {
 	CreatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error
 	UpdatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error

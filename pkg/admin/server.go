@@ -21,7 +21,7 @@ type Server struct {
 // Open listens on Options.Address and serves until Close.
 func Open(o Options) (*Server, error) {
 	o.EnsureDefaults()
-	h, err := Handler(o)
+	h, err := New(o)
 	if err != nil {
 		return nil, err
 	}

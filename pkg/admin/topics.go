@@ -41,7 +41,12 @@ func (h *handler) serveTopics(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.RequestTimeout)
 	defer cancel()
-	topics, err := h.opts.Broker.Topics(ctx, ns)
+	l, ok := h.opts.Broker.(Lister)
+	if !ok {
+		h.fail(w, r, errNotYet)
+		return
+	}
+	topics, err := l.NamespaceTopics(ctx, ns)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -51,7 +56,7 @@ func (h *handler) serveTopics(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) serveStats(w http.ResponseWriter, r *http.Request) {
 	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
-		stats, err := h.opts.Broker.TopicStats(ctx, name)
+		stats, err := h.opts.Broker.TopicStats(ctx, name.String())
 		if err == nil {
 			writeJSON(w, http.StatusOK, stats)
 		}
@@ -67,7 +72,11 @@ type partitionsAnswer struct {
 
 func (h *handler) servePartitions(w http.ResponseWriter, r *http.Request) {
 	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
-		n, err := h.opts.Broker.Partitions(ctx, name)
+		c, ok := h.opts.Broker.(Counter)
+		if !ok {
+			return errNotYet
+		}
+		n, err := c.Partitions(ctx, name)
 		if err == nil {
 			writeJSON(w, http.StatusOK, partitionsAnswer{Partitions: n})
 		}
@@ -114,7 +123,11 @@ type lookupAnswer struct {
 
 func (h *handler) serveLookup(w http.ResponseWriter, r *http.Request) {
 	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
-		url, urlTLS, err := h.opts.Broker.Lookup(ctx, name)
+		l, ok := h.opts.Broker.(Locator)
+		if !ok {
+			return errNotYet
+		}
+		url, urlTLS, err := l.Locate(ctx, name)
 		if err == nil {
 			writeJSON(w, http.StatusOK, lookupAnswer{BrokerURL: url, BrokerURLTLS: urlTLS, HTTPURL: h.opts.WebURL, NativeURL: url})
 		}

@@ -1,7 +1,7 @@
 // Package telemetry sets up the OpenTelemetry SDK for a daemon: a meter provider whose instruments are served in
 // Prometheus text, together with the figures of the Go runtime and of the process.
 //
-//	cmd ─ Open ─▶ MeterProvider ─▶ Options of every package ─▶ instruments
+//	cmd ─ New ─▶ MeterProvider ─▶ Options of every package ─▶ instruments
 //	                                                              │ collected at each scrape, pushed nowhere
 //	                            Prometheus ── GET /metrics ──▶ Handler
 //

@@ -23,10 +23,10 @@ const maxScrapes = 3
 
 // Options say who is measured.
 type Options struct {
-	Service  string // brokerd, bookied
-	Version  string
-	Instance string // what tells this process from others of the service
-	Cluster  string
+	ServiceName string // brokerd, bookied
+	Version     string
+	Instance    string // what tells this process from others of the service
+	Cluster     string
 
 	// SeriesPerInstrument bounds the memory that attribute values chosen by clients (topic names) can take.
 	SeriesPerInstrument int
@@ -47,8 +47,8 @@ func (o *Options) EnsureDefaults() {
 // Validate reports all faults.
 func (o *Options) Validate() error {
 	var errs []error
-	if o.Service == "" {
-		errs = append(errs, errors.New("telemetry: Service is empty"))
+	if o.ServiceName == "" {
+		errs = append(errs, errors.New("telemetry: ServiceName is empty"))
 	}
 	if o.SeriesPerInstrument < 1 {
 		errs = append(errs, fmt.Errorf("telemetry: SeriesPerInstrument is %d", o.SeriesPerInstrument))
@@ -62,8 +62,8 @@ type Telemetry struct {
 	handler  http.Handler
 }
 
-// Open sets the SDK up.
-func Open(o Options) (*Telemetry, error) {
+// New sets the SDK up.
+func New(o Options) (*Telemetry, error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func Open(o Options) (*Telemetry, error) {
 func (o *Options) resource() *resource.Resource {
 	return resource.NewSchemaless(
 		attribute.String("service.namespace", "geminga"),
-		attribute.String("service.name", o.Service),
+		attribute.String("service.name", o.ServiceName),
 		attribute.String("service.version", o.Version),
 		attribute.String("service.instance.id", o.Instance),
 		attribute.String("pulsar.cluster", o.Cluster),

@@ -24,7 +24,7 @@ func scrape(t *testing.T, tel *Telemetry) string {
 
 func open(t *testing.T, o Options) *Telemetry {
 	t.Helper()
-	tel, err := Open(o)
+	tel, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func open(t *testing.T, o Options) *Telemetry {
 }
 
 func TestScrape(t *testing.T) {
-	tel := open(t, Options{Service: "brokerd", Version: "1.2", Instance: "b1", Cluster: "c"})
+	tel := open(t, Options{ServiceName: "brokerd", Version: "1.2", Instance: "b1", Cluster: "c"})
 	meter := tel.MeterProvider().Meter("geminga/pkg/x")
 	count, err := meter.Int64Counter("pulsar.broker.message.incoming.count", metric.WithUnit("{message}"))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestScrape(t *testing.T) {
 }
 
 func TestTwoInOneProcess(t *testing.T) {
-	a, b := open(t, Options{Service: "a"}), open(t, Options{Service: "b"})
+	a, b := open(t, Options{ServiceName: "a"}), open(t, Options{ServiceName: "b"})
 	c, err := a.MeterProvider().Meter("m").Int64Counter("only.in.a")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestTwoInOneProcess(t *testing.T) {
 }
 
 func TestSeriesAreBounded(t *testing.T) {
-	tel := open(t, Options{Service: "a", SeriesPerInstrument: 3})
+	tel := open(t, Options{ServiceName: "a", SeriesPerInstrument: 3})
 	c, err := tel.MeterProvider().Meter("m").Int64Counter("x")
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestSeriesAreBounded(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	if _, err := Open(Options{SeriesPerInstrument: -1}); err == nil || !strings.Contains(err.Error(), "Service") ||
+	if _, err := New(Options{SeriesPerInstrument: -1}); err == nil || !strings.Contains(err.Error(), "ServiceName") ||
 		!strings.Contains(err.Error(), "SeriesPerInstrument") {
 		t.Errorf("got %v", err)
 	}
