@@ -3,7 +3,6 @@ package broker
 import (
 	"google.golang.org/protobuf/proto"
 
-	"geminga/pkg/metadata"
 	"geminga/pkg/protocol"
 	"geminga/rpc/pulsarpb"
 )
@@ -22,14 +21,7 @@ func handleGetTopics(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.topicList(request, nil)
 		return nil
 	}
-	prefix := metadata.TopicPrefix(ns.Tenant, ns.Local(), protocol.Persistent)
-	c.server.opts.Store.List(prefix, func(items []metadata.Item, err error) {
-		names := make([]string, 0, len(items))
-		for i := range items {
-			if _, _, domain, local, ok := metadata.ParseTopicKey(items[i].Key); ok {
-				names = append(names, domain+"://"+ns.String()+"/"+local)
-			}
-		}
+	c.server.listTopics(ns, func(names []string, err error) {
 		c.post(func() {
 			if err != nil {
 				c.fail(request, errMetadata)

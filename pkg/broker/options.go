@@ -36,8 +36,8 @@ type Members interface {
 	Brokers() []Member
 }
 
-// Watch streams the items below prefix: first all of them, then every change (Version 0: deleted), until ctx ends. synced
-// is true once the first are complete. It blocks; it reconnects by itself.
+// Watch calls items with what is below prefix: first all of it, then every change (Version 0: deleted), until ctx ends.
+// synced is true once the first are complete. It returns at once and reconnects by itself.
 type Watch func(ctx context.Context, prefix string, items func(items []metadata.Item, synced bool))
 
 // Options of a Server. The names follow the settings of broker.conf where there is one.

@@ -250,7 +250,7 @@ func (o *ownership) changed(items []metadata.Item, _ bool) {
 	for i := range items {
 		o.mu.Lock()
 		b := o.mu.bundles[items[i].Key]
-		newer := b != nil && b.owned && items[i].Version > b.version
+		newer := b != nil && b.owned && (items[i].Version > b.version || items[i].Version == 0)
 		o.mu.Unlock()
 		if newer {
 			o.lost(b)

@@ -38,7 +38,6 @@ type Server struct {
 	urls    atomic.Pointer[urls] // nil until the listeners are open
 	closing atomic.Bool
 	stop    context.CancelFunc
-	wg      sync.WaitGroup
 	maxSend int // maxPendingPublishRequestsPerConnection
 }
 
@@ -72,7 +71,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	watching, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	if o.Watch != nil {
-		s.wg.Go(func() { o.Watch(watching, metadata.OwnersPrefix, s.owners.changed) })
+		o.Watch(watching, metadata.OwnersPrefix, s.owners.changed)
 	}
 	return s, nil
 }
@@ -195,7 +194,6 @@ func (s *Server) closeAll(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.wg.Wait()
 		if s.topicPool != nil {
 			s.topicPool.Close()
 			s.subPool.Close()

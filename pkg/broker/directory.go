@@ -1,0 +1,86 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"geminga/pkg/metadata"
+	"geminga/pkg/protocol"
+	"geminga/pkg/topic"
+)
+
+// Directory answers the questions of the admin API: of a topic that is served here, and of names that any broker can
+// look up. Its methods block until the answer or the end of the context; any goroutine.
+type Directory struct{ server *Server }
+
+// Directory returns the server's answers for the admin API.
+func (s *Server) Directory() Directory { return Directory{s} }
+
+// TopicStats returns the figures of a topic that this broker serves; ErrTopicNotHere otherwise.
+func (d Directory) TopicStats(ctx context.Context, name protocol.TopicName) (topic.Stats, error) {
+	return d.server.TopicStats(ctx, name.String())
+}
+
+// Topics returns the full names of the topics of a namespace, served here or not; partitions one by one.
+func (d Directory) Topics(ctx context.Context, ns protocol.NamespaceName) ([]string, error) {
+	return await(ctx, "topics of "+ns.String(), func(done func([]string, error)) {
+		d.server.listTopics(ns, done)
+	})
+}
+
+// Partitions returns the number of partitions of a topic, 0 for a topic without.
+func (d Directory) Partitions(ctx context.Context, name protocol.TopicName) (int, error) {
+	return await(ctx, "partitions of "+name.String(), func(done func(int, error)) {
+		readPartitions(d.server.opts.Store, name, func(n uint32, err error) { done(int(n), err) })
+	})
+}
+
+// Lookup returns where the topic is served. A topic that nobody owns is taken by this broker if it is the candidate.
+func (d Directory) Lookup(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
+	p, err := await(ctx, "lookup of "+name.String(), func(done func(place, error)) {
+		d.server.owners.lookup(name, false, done)
+	})
+	if err != nil {
+		return "", "", err
+	}
+	if p.bundle != nil {
+		u := d.server.urls.Load()
+		return u.plain, u.tls, nil
+	}
+	return p.url, p.urlTLS, nil
+}
+
+// listTopics reads the names of the persistent topics of a namespace. done comes on a goroutine of the store.
+func (s *Server) listTopics(ns protocol.NamespaceName, done func([]string, error)) {
+	prefix := metadata.TopicPrefix(ns.Tenant, ns.Local(), protocol.Persistent)
+	s.opts.Store.List(prefix, func(items []metadata.Item, err error) {
+		if err != nil {
+			done(nil, fmt.Errorf("%w: %w", errMetadata, err))
+			return
+		}
+		names := make([]string, 0, len(items))
+		for i := range items {
+			if _, _, domain, local, ok := metadata.ParseTopicKey(items[i].Key); ok {
+				names = append(names, domain+"://"+ns.String()+"/"+local)
+			}
+		}
+		done(names, nil)
+	})
+}
+
+// await turns an asynchronous call into a blocking one.
+func await[T any](ctx context.Context, what string, call func(done func(T, error))) (T, error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	answers := make(chan answer, 1)
+	call(func(v T, err error) { answers <- answer{v, err} })
+	select {
+	case a := <-answers:
+		return a.v, a.err
+	case <-ctx.Done():
+		var zero T
+		return zero, fmt.Errorf("%s: %w", what, ctx.Err())
+	}
+}
