@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -240,6 +241,9 @@ func (s *fakeSink) Receipts(rs []Receipt) { s.receipts = append(s.receipts, rs..
 func (s *fakeSink) Deliver(_ *Consumer, ds []Delivery) {
 	text := s.name + ":"
 	for _, d := range ds {
+		if !s.quiet {
+			d.Entry.Payload.Data = bytes.Clone(d.Entry.Payload.Data) // the memory is not ours any more after Release
+		}
 		d.Entry.Payload.Release()
 		if s.quiet {
 			continue

@@ -16,7 +16,7 @@ import (
 // unacknowledged never negative, nothing acknowledged delivered again, order on Exclusive, no stall. At the end
 // everything is acknowledged and nothing is retained.
 func TestRandomDispatch(t *testing.T) {
-	runs := 300
+	runs := 150
 	if testing.Short() {
 		runs = 50
 	}
