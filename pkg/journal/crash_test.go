@@ -1,0 +1,297 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"geminga/pkg/vfs"
+)
+
+// model is what a group should hold, and what it may hold because of the call that was under way.
+type model struct {
+	first, last uint64
+	gens        map[uint64]uint64 // generation of each index
+	stable      map[string]string
+}
+
+func (m *model) clone() *model {
+	c := &model{first: m.first, last: m.last, gens: map[uint64]uint64{}, stable: map[string]string{}}
+	for k, v := range m.gens {
+		c.gens[k] = v
+	}
+	for k, v := range m.stable {
+		c.stable[k] = v
+	}
+	return c
+}
+
+// workload drives groups by a script that depends on step alone. acked is the state after all calls that returned nil,
+// pending the state if the call that failed took effect too.
+type workload struct {
+	acked, pending map[uint32]*model
+	step, recycled int
+}
+
+func newWorkload() *workload {
+	w := &workload{acked: map[uint32]*model{}, pending: map[uint32]*model{}}
+	for id := uint32(1); id <= 3; id++ {
+		w.acked[id] = &model{gens: map[uint64]uint64{}, stable: map[string]string{}}
+		w.pending[id] = w.acked[id]
+	}
+	return w
+}
+
+func crashPayload(group uint32, index, gen uint64) []byte {
+	return payload(group, index, gen, int(100+(index*377+gen*91)%1500))
+}
+
+// run does n steps, or stops at the first error.
+func (w *workload) run(j *Journal, n int) error {
+	for range n {
+		w.step++
+		id := uint32(w.step%3) + 1
+		next := w.acked[id].clone()
+		w.pending[id] = next
+		if err := w.call(j, j.Group(id), next); err != nil {
+			return err
+		}
+		w.acked[id] = next
+	}
+	return nil
+}
+
+func (w *workload) call(j *Journal, g *Group, m *model) error {
+	switch s := w.step; {
+	case s%17 == 3 && m.last > m.first+3:
+		from := m.last - 2
+		for i := from; i <= m.last; i++ {
+			delete(m.gens, i)
+		}
+		m.last = from - 1
+		return g.TruncateSuffix(from)
+	case s%7 == 5 && m.last > m.first+4:
+		to := m.last - 1
+		for i := m.first; i <= to; i++ {
+			delete(m.gens, i)
+		}
+		m.first = to + 1
+		return g.CompactPrefix(to)
+	case s%11 == 7:
+		for _, n := range j.Segments() {
+			err := j.Recycle(n)
+			if err != nil && !errors.Is(err, ErrInUse) {
+				return err
+			}
+			if err == nil {
+				w.recycled++
+			}
+		}
+		return nil
+	case s%5 == 1:
+		m.stable["vote"] = fmt.Sprint(s)
+		return g.SetStable([]byte("vote"), []byte(fmt.Sprint(s)))
+	default:
+		var recs []Record
+		for range s%3 + 1 {
+			m.last++
+			if m.first == 0 {
+				m.first = m.last
+			}
+			m.gens[m.last] = uint64(s)
+			recs = append(recs, Record{Index: m.last, Term: uint64(s), Data: crashPayload(g.id, m.last, uint64(s))})
+		}
+		return g.Append(recs)
+	}
+}
+
+// matches says how a group differs from a model.
+func matches(g *Group, m *model) error {
+	if err := g.Damaged(); err != nil {
+		return err
+	}
+	if g.FirstIndex() != m.first || g.LastIndex() != m.last {
+		return fmt.Errorf("[%d, %d], want [%d, %d]", g.FirstIndex(), g.LastIndex(), m.first, m.last)
+	}
+	for i := m.first; i <= m.last && i > 0; i++ {
+		var r Record
+		if err := g.Get(i, &r); err != nil {
+			return fmt.Errorf("index %d: %w", i, err)
+		}
+		if r.Term != m.gens[i] || !bytes.Equal(r.Data, crashPayload(g.id, i, m.gens[i])) {
+			return fmt.Errorf("index %d has term %d, want %d", i, r.Term, m.gens[i])
+		}
+	}
+	for k, v := range m.stable {
+		if got, err := g.GetStable([]byte(k)); err != nil || string(got) != v {
+			return fmt.Errorf("%s is %q (%v), want %q", k, got, err, v)
+		}
+	}
+	if _, err := g.GetStable([]byte("vote")); len(m.stable) == 0 && err != ErrNotFound {
+		return fmt.Errorf("vote: %v", err)
+	}
+	return nil
+}
+
+// check finds every group in its acknowledged or its pending state, and settles on which.
+func (w *workload) check(t *testing.T, j *Journal) {
+	t.Helper()
+	for id, m := range w.acked {
+		errAcked := matches(j.Group(id), m)
+		if errAcked == nil {
+			w.pending[id] = m
+			continue
+		}
+		if errPending := matches(j.Group(id), w.pending[id]); errPending != nil {
+			t.Fatalf("group %d: neither acknowledged (%v) nor pending (%v)", id, errAcked, errPending)
+		}
+		w.acked[id] = w.pending[id]
+	}
+}
+
+func (w *workload) clone() *workload {
+	c := &workload{acked: map[uint32]*model{}, pending: map[uint32]*model{}, step: w.step}
+	for id := range w.acked {
+		c.acked[id], c.pending[id] = w.acked[id].clone(), w.pending[id].clone()
+	}
+	return c
+}
+
+const sweepSteps = 90
+
+// sweepFaults runs the workload with a fault at the n-th operation of a kind, for every n. Everything must answer, and
+// after the fault nothing must be written; a restart, without or with a loss of power, finds what was acknowledged.
+func sweepFaults(t *testing.T, kind vfs.OpKind, hang bool) {
+	for n, hit := int64(1), true; hit; n++ {
+		mem := vfs.NewMem()
+		inject := vfs.NewInject(mem)
+		var fault *vfs.Fault
+		if hang {
+			fault = inject.HangIf(vfs.Nth(n, vfs.Kinds(kind)))
+		} else {
+			fault = inject.FailIf(vfs.Nth(n, vfs.Kinds(kind)), nil)
+		}
+		w := newWorkload()
+		err := faultyRun(t, w, testOptions(inject))
+		select {
+		case <-fault.Reached():
+			if want := map[bool]error{true: ErrDeadline, false: vfs.ErrInjected}[hang]; !errors.Is(err, want) {
+				t.Fatalf("%d: %v, want %v", n, err, want)
+			}
+		default:
+			hit = false
+		}
+		for seed := range uint64(2) {
+			after, w := mem.Crash(seed), w.clone()
+			j := mustOpen(t, testOptions(after))
+			w.check(t, j)
+			mustClose(t, j)
+		}
+		fault.Release() // what hung may still happen
+		synctest.Wait()
+		j := mustOpen(t, testOptions(mem.Crash(0)))
+		w.check(t, j)
+		mustClose(t, j)
+	}
+}
+
+// TestCrashSweep cuts the power after the n-th operation, for every n, and looks at what several seeds make of the
+// unsynced rest. Then it goes on, crashes again during that recovery, and looks again.
+func TestCrashSweep(t *testing.T) {
+	t.Parallel()
+	done, recycled := false, 0
+	for n := int64(0); !done; n++ {
+		mem := vfs.NewMem()
+		mem.PowerOffAfter(n)
+		w := newWorkload()
+		j, err := Open(testOptions(mem))
+		if err == nil {
+			done = w.run(j, sweepSteps) == nil
+			_ = j.Close()
+			recycled = max(recycled, w.recycled)
+		}
+		for seed := range uint64(4) {
+			w := w.clone()
+			after := mem.Crash(uint64(n)*10 + seed)
+			if seed > 0 { // recovery that does not come far
+				after.PowerOffAfter(int64(seed) * 3)
+				if j, err := Open(testOptions(after)); err == nil {
+					_ = j.Close()
+				}
+				after = after.Crash(seed)
+			}
+			j, err := Open(testOptions(after))
+			if err != nil {
+				t.Fatalf("operation %d seed %d: %v", n, seed, err)
+			}
+			w.check(t, j)
+			if err := w.run(j, 12); err != nil {
+				t.Fatalf("operation %d seed %d: going on: %v", n, seed, err)
+			}
+			mustClose(t, j)
+			j = mustOpen(t, testOptions(after.Crash(seed)))
+			w.check(t, j)
+			mustClose(t, j)
+		}
+	}
+	if recycled < 3 {
+		t.Errorf("only %d segments were recycled", recycled)
+	}
+}
+
+// faultyRun runs the workload until it fails, and looks at what a poisoned journal answers.
+func faultyRun(t *testing.T, w *workload, o Options) error {
+	j, err := Open(o)
+	if err != nil {
+		return err
+	}
+	if err = w.run(j, sweepSteps); err == nil {
+		err = j.Err() // a segment prepared in the background
+	}
+	if err == nil {
+		return j.Close()
+	}
+	if errors.Is(err, ErrPoisoned) {
+		select {
+		case <-j.Failed():
+		default:
+			t.Fatalf("not failed after %v", err)
+		}
+		before := o.FS.(*vfs.Inject).Count(vfs.OpWrite)
+		for range 3 {
+			if err := j.Group(1).SetStable([]byte("late"), nil); !errors.Is(err, ErrPoisoned) {
+				t.Fatalf("poisoned journal answers %v", err)
+			}
+		}
+		if after := o.FS.(*vfs.Inject).Count(vfs.OpWrite); after != before {
+			t.Fatalf("poisoned journal wrote")
+		}
+		if j.Err() == nil {
+			t.Fatal("no error")
+		}
+	}
+	if cerr := j.Close(); errors.Is(err, ErrPoisoned) && !errors.Is(cerr, ErrPoisoned) {
+		t.Fatalf("close after %v: %v", err, cerr)
+	}
+	return err
+}
+
+func TestFaultSweep(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]vfs.OpKind{
+		"write": vfs.OpWrite, "sync": vfs.OpSync, "preallocate": vfs.OpPreallocate, "create": vfs.OpCreate,
+		"rename": vfs.OpRename, "syncdir": vfs.OpSyncDir,
+	}
+	for name, kind := range kinds {
+		for _, hang := range []bool{false, true} {
+			if hang && (kind == vfs.OpRename || kind == vfs.OpSyncDir) {
+				continue // these also happen in Recycle, on the caller's time
+			}
+			t.Run(fmt.Sprintf("%s/hang=%v", name, hang), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { sweepFaults(t, kind, hang) })
+			})
+		}
+	}
+}
