@@ -6,3 +6,6 @@ func Drop(m *ManagedLedger) {
 		m.end(stateClosed)
 	}
 }
+
+// CheckInvariants panics in invariants builds when the cursor is not what it should be.
+func (c *Cursor) CheckInvariants() { c.checkInvariants() }

@@ -83,6 +83,14 @@ func (i *Info) dropOpen(keep ledger.ID) (dropped []ledger.Ref) {
 	return dropped
 }
 
+// newest returns the last ledger's id, 0 for an empty list.
+func (i *Info) newest() ledger.ID {
+	if len(i.Ledgers) == 0 {
+		return 0
+	}
+	return i.Ledgers[len(i.Ledgers)-1].ID
+}
+
 // ensure appends an open ledger unless it is there.
 func (i *Info) ensure(ref ledger.Ref) {
 	for _, l := range i.Ledgers {

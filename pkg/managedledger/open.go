@@ -134,11 +134,6 @@ func (o *opening) fence() {
 		return
 	}
 	ref := o.info.Ledgers[o.at].ref()
-	if ref == o.fresh { // ours, of a put that has arrived after all: nothing was written to it
-		o.at++
-		o.fence()
-		return
-	}
 	o.env.Bookies.Fence(ref, o.env.Epoch, func(last ledger.EntryID, err error) {
 		o.call(func() { o.fenced(ref, last, err) })
 	})
@@ -153,6 +148,9 @@ func (o *opening) fenced(ref ledger.Ref, last ledger.EntryID, err error) {
 		// and then there is nothing to do but to say so when time is up.
 		o.again("fence "+ref.String(), err, o.load)
 	default:
+		if ref == o.fresh { // put by us after all, and fenced now
+			o.fresh = ledger.Ref{}
+		}
 		if o.info.closeAt(ref.ID, last, o.info.Ledgers[o.at].Bytes) {
 			o.empty = append(o.empty, ref)
 		} else {
@@ -164,9 +162,13 @@ func (o *opening) fenced(ref ledger.Ref, last ledger.EntryID, err error) {
 }
 
 func (o *opening) create() {
-	if o.fresh != (ledger.Ref{}) {
+	if o.fresh.ID > o.info.newest() {
 		o.save()
 		return
+	}
+	if o.fresh.ID != 0 { // made before the ledgers that an earlier owner has put meanwhile: positions must ascend
+		o.env.Bookies.Delete(o.fresh, ignore)
+		o.fresh = ledger.Ref{}
 	}
 	o.env.Bookies.Create(o.env.Epoch, 0, func(ref ledger.Ref, err error) {
 		o.env.Executor.PostFunc(func() {
@@ -175,7 +177,7 @@ func (o *opening) create() {
 				o.env.Bookies.Delete(ref, ignore)
 			case err == nil:
 				o.fresh = ref
-				o.save()
+				o.create()
 			case o.done != nil:
 				o.again("create", err, o.create)
 			}

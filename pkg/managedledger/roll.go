@@ -135,10 +135,13 @@ func (m *ManagedLedger) create(avoid ledger.GroupID, done func(ledger.Ref)) {
 	m.env.Bookies.Create(m.env.Epoch, avoid, func(ref ledger.Ref, err error) {
 		m.env.Executor.PostFunc(func() {
 			switch wanted := m.live() && turn == m.roll.turn; {
-			case err == nil && wanted:
+			case err == nil && wanted && ref.ID > m.list.info.newest():
 				done(ref)
 			case err == nil:
 				m.env.Bookies.Delete(ref, ignore)
+				if wanted { // older than a ledger of the list: positions must ascend
+					m.create(avoid, done)
+				}
 			case wanted:
 				m.log.Warn("cannot create a ledger", "avoid", avoid, "err", err)
 				m.after(backoff(m.roll.attempts), func() {
