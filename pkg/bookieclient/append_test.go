@@ -172,7 +172,7 @@ func TestAckedPrefixIsWhatTheMachineHolds(t *testing.T) {
 			f.setHooks(hooks{append: func(*fakeBookie, *fakeGroup, *ledger.Command) act {
 				mu.Lock()
 				defer mu.Unlock()
-				if rng.Intn(12) > 0 {
+				if rng.Intn(10) > 0 {
 					return doIt
 				}
 				what := faults[rng.Intn(len(faults))]
@@ -184,7 +184,7 @@ func TestAckedPrefixIsWhatTheMachineHolds(t *testing.T) {
 				return what
 			}})
 			c := f.client(t, func(o *Options) {
-				o.MaxBatchBytes = 4 << 10
+				o.MaxBatchBytes = 700
 				o.MaxMessagesInFlight = 3
 				o.AnswerTimeout = 100 * time.Millisecond
 			})
@@ -194,7 +194,7 @@ func TestAckedPrefixIsWhatTheMachineHolds(t *testing.T) {
 				authors = append(authors, f.author(ledger.Ref{ID: ledger.ID(10 + i), Group: ledger.GroupID(1 + i%2)}))
 			}
 			sizes := rand.New(rand.NewSource(seed + 100))
-			for range 60 {
+			for range 150 {
 				for _, a := range authors {
 					batch := make([]int, 1+sizes.Intn(4))
 					for i := range batch {

@@ -2,6 +2,7 @@ package bookieclient
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -98,6 +99,8 @@ func newFakeCluster(t *testing.T, bookies int, groups ...ledger.GroupID) *fakeCl
 		b := &fakeBookie{cluster: f, index: i, address: fmt.Sprintf("bookie%d:3181", i)}
 		b.start()
 		f.bookies = append(f.bookies, b)
+		record, _ := json.Marshal(metadata.BookieInfo{ID: fmt.Sprint("b", i), Address: b.address})
+		f.commit(metadata.Txn{}.Then(metadata.Put(metadata.BookieKey(fmt.Sprint("b", i)), record)))
 	}
 	t.Cleanup(func() {
 		for _, b := range f.bookies {
