@@ -107,8 +107,7 @@ func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (lef
 		return false, 0
 	}
 	s.again.batches[p] = next
-	if owner := s.ownerOf(c, p); owner != nil {
-		had := owner.pending[p]
+	if owner, had := s.ownerOf(c, p); owner != nil {
 		has := min(had, next.left(1<<30))
 		owner.pending[p] = has
 		s.unack(owner, int64(had-has))
@@ -121,30 +120,30 @@ func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (lef
 func (s *subscription) ackEntry(c *Consumer, p ledger.Position) int64 {
 	s.settle(p)
 	s.again.replay.remove(p)
-	owner := s.ownerOf(c, p)
+	owner, n := s.ownerOf(c, p)
 	if owner == nil {
 		return 1
 	}
-	n := int64(owner.pending[p])
 	delete(owner.pending, p)
-	s.unack(owner, n)
-	return n
+	s.unack(owner, int64(n))
+	return int64(n)
 }
 
-// ownerOf returns the consumer at which an entry is pending: mostly the one that acknowledges it.
-func (s *subscription) ownerOf(c *Consumer, p ledger.Position) *Consumer {
+// ownerOf returns the consumer at which an entry is pending, mostly the one that acknowledges it, and how many of its
+// messages are unacknowledged.
+func (s *subscription) ownerOf(c *Consumer, p ledger.Position) (*Consumer, int32) {
 	if s.single() {
-		return nil
+		return nil, 0
 	}
-	if _, ok := c.pending[p]; ok {
-		return c
+	if n, ok := c.pending[p]; ok {
+		return c, n
 	}
 	for _, o := range s.consumers {
-		if _, ok := o.pending[p]; ok {
-			return o
+		if n, ok := o.pending[p]; ok {
+			return o, n
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // unack takes n messages off the unacknowledged ones, and unblocks at half of the limits.
