@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,12 +42,12 @@ func mustClose(t testing.TB, j *Journal) {
 
 // payload is what index of group holds after the generation-th rewrite.
 func payload(group uint32, index, generation uint64, size int) []byte {
-	rng := rand.New(rand.NewPCG(uint64(group)<<32|index, generation))
-	b := make([]byte, size)
-	for i := range b {
-		b[i] = byte(rng.Uint32())
+	rng := rand.NewPCG(uint64(group)<<32|index, generation)
+	b := make([]byte, 0, size+8)
+	for len(b) < size {
+		b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
 	}
-	return b
+	return b[:size]
 }
 
 func record(group uint32, index uint64, size int) Record {

@@ -45,6 +45,7 @@ func (j *Journal) poisonLocked(cause error) {
 		return
 	}
 	j.err = fmt.Errorf("%w: %w", ErrPoisoned, cause)
+	close(j.failed) // before anybody is released, so that who has the error finds it closed
 	for _, r := range j.inflight {
 		r.finishLocked(j.err)
 	}
@@ -52,7 +53,6 @@ func (j *Journal) poisonLocked(cause error) {
 		r.finishLocked(j.err)
 	}
 	j.inflight, j.queue, j.queued = nil, nil, 0
-	close(j.failed)
 	j.wake.Signal()
 	j.opts.Logger.Error("journal takes no writes any more", "dir", j.opts.Dir, "err", j.err)
 }
