@@ -114,6 +114,9 @@ type node struct {
 	lost      error
 	confirmed ledger.Position
 	onDone    func(ops []managedledger.Op)
+
+	told, toldBarriers int // by a script
+	toldLost           bool
 }
 
 type done struct {
