@@ -20,10 +20,9 @@ type Client struct {
 
 // stream is what a client knows of the ledger that it appends to.
 type stream struct {
-	broken    error
-	abandoned bool
-	acked     ledger.EntryID
-	pending   []*appending
+	broken  error
+	acked   ledger.EntryID
+	pending []*appending
 }
 
 // appending is an append whose waiter has not been told yet.

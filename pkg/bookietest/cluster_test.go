@@ -27,7 +27,9 @@ func (l *log) add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }
 
-func (l *log) Appended(ref ledger.Ref, last ledger.EntryID, err error) { l.add("%d to %d: %v", ref.ID, last, err) }
+func (l *log) Appended(ref ledger.Ref, last ledger.EntryID, err error) {
+	l.add("%d to %d: %v", ref.ID, last, err)
+}
 
 // take waits until nothing moves any more, then returns and forgets the lines.
 func (l *log) take() string {
@@ -88,8 +90,8 @@ func TestAppendAndRead(t *testing.T) {
 		cl.Append(ref, 1, 2, payloads("c"), l)
 		l.mu.Unlock()
 		l.expect(t, "1 to 1: <nil>; 1 to 2: <nil>")
-		read := func(first, confirmed ledger.EntryID, max ledger.Limits) {
-			cl.Read(ref, first, confirmed, max, func(es []ledger.Entry, err error) {
+		read := func(first, confirmed ledger.EntryID, limits ledger.Limits) {
+			cl.Read(ref, first, confirmed, limits, func(es []ledger.Entry, err error) {
 				for _, e := range es {
 					l.add("%s=%s", e.Position, e.Payload.Data)
 					e.Payload.Release()

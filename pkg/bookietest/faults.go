@@ -93,8 +93,8 @@ func (c *Cluster) Down(id ledger.GroupID) { c.change(id, func(g *group) { g.down
 // Up ends Down.
 func (c *Cluster) Up(id ledger.GroupID) { c.change(id, func(g *group) { g.down = false }) }
 
-// LoseAcks, while on, lets a group apply requests without answering. Switched off, it answers them all, as a client
-// that sends them again would see it. New ledgers go elsewhere.
+// LoseAcks lets a group, while on, apply requests without answering. Switched off, it answers them all, as a client that
+// sends them again would see it. New ledgers go elsewhere.
 func (c *Cluster) LoseAcks(id ledger.GroupID, on bool) { c.change(id, func(g *group) { g.lossy = on }) }
 
 // Delay makes a group answer each request d after it is applied.

@@ -9,26 +9,26 @@ import (
 )
 
 // Read returns entries of ref.
-func (cl *Client) Read(ref ledger.Ref, first, confirmed ledger.EntryID, max ledger.Limits, done func([]ledger.Entry, error)) {
+func (cl *Client) Read(ref ledger.Ref, first, confirmed ledger.EntryID, limits ledger.Limits, done func([]ledger.Entry, error)) {
 	c := cl.cluster
 	c.submit(ref.Group, &request{
 		client: cl, kind: Read, ref: ref,
 		fail: func(err error) { done(nil, err) },
 		apply: func() func() {
-			entries, err := c.read(ref, first, confirmed, max)
+			entries, err := c.read(ref, first, confirmed, limits)
 			return func() { done(entries, err) }
 		},
 	})
 }
 
-func (c *Cluster) read(ref ledger.Ref, first, confirmed ledger.EntryID, max ledger.Limits) ([]ledger.Entry, error) {
+func (c *Cluster) read(ref ledger.Ref, first, confirmed ledger.EntryID, limits ledger.Limits) ([]ledger.Entry, error) {
 	g := c.groups[ref.Group]
 	st, ok := g.machine.State(ref.ID)
 	switch {
 	case !ok:
 		return nil, ledger.ErrNoLedger
-	case first < 0 || first > confirmed || max.Entries < 1:
-		return nil, fmt.Errorf("%w: read of %s from %d, confirmed %d, at most %d", ledger.ErrBadCommand, ref, first, confirmed, max.Entries)
+	case first < 0 || first > confirmed || limits.Entries < 1:
+		return nil, fmt.Errorf("%w: read of %s from %d, confirmed %d, at most %d", ledger.ErrBadCommand, ref, first, confirmed, limits.Entries)
 	case first > st.Last:
 		return nil, ledger.ErrNoEntry
 	case g.damaged[ledger.Position{Ledger: ref.ID, Entry: first}]:
@@ -36,10 +36,10 @@ func (c *Cluster) read(ref ledger.Ref, first, confirmed ledger.EntryID, max ledg
 	}
 	var entries []ledger.Entry
 	size := 0
-	for id := first; id <= min(confirmed, st.Last) && len(entries) < max.Entries; id++ {
+	for id := first; id <= min(confirmed, st.Last) && len(entries) < limits.Entries; id++ {
 		data := g.entries[ref.ID][id]
 		pos := ledger.Position{Ledger: ref.ID, Entry: id}
-		if len(entries) > 0 && (size+len(data) > max.Bytes || g.damaged[pos]) {
+		if len(entries) > 0 && (size+len(data) > limits.Bytes || g.damaged[pos]) {
 			break
 		}
 		size += len(data)

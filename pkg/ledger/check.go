@@ -53,13 +53,29 @@ func transitionFault(c *Command, s step) string {
 		return "epoch fell"
 	case before.Fenced && (!after.Fenced || s.change.Appended):
 		return "fence undone"
-	case s.change.Appended && (c.Epoch != before.Epoch || c.First != before.Last+1 || after.Last != before.Last+EntryID(c.Count)):
-		return "append not at the end"
-	case !s.change.Appended && (after.Checksum != before.Checksum || after.Bytes != before.Bytes || after.Summed != before.Summed):
+	case s.change.Appended:
+		return appendFault(c, before, after)
+	}
+	return keepFault(c, s)
+}
+
+// appendFault looks at a step that added entries.
+func appendFault(c *Command, before, after State) string {
+	if c.Epoch != before.Owner || c.First != before.Last+1 || after.Last != before.Last+EntryID(c.Count) {
+		return "append by somebody else, or not at the end"
+	}
+	return ""
+}
+
+// keepFault looks at a step that added none.
+func keepFault(c *Command, s step) string {
+	before, after := s.before, s.after
+	switch {
+	case after.Checksum != before.Checksum || after.Bytes != before.Bytes || after.Summed != before.Summed:
 		return "content changed without append"
-	case !s.change.Appended && after.Last != before.Last && !s.change.Truncated:
+	case after.Last != before.Last && !s.change.Truncated:
 		return "entries vanished"
-	case after.Last < before.Last && (!after.Closed || c.Op != OpClose):
+	case s.change.Truncated && (c.Op != OpClose || !after.Closed || after.Last >= before.Last):
 		return "entries discarded without close"
 	}
 	return ""

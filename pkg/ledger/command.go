@@ -111,6 +111,8 @@ func putHeader(b []byte, op Op, id ID, epoch Epoch) []byte {
 
 // PutAppendHeader appends the header of an append command to b. Its body of bodyLen bytes, count entries framed by
 // AppendEntry or AppendEntryHeader, must follow.
+//
+//nolint:revive // argument-limit: these are the fields of the header, in their order
 func PutAppendHeader(b []byte, id ID, epoch Epoch, first EntryID, count, bodyLen int) []byte {
 	b = putHeader(b, OpAppend, id, epoch)
 	b = binary.BigEndian.AppendUint64(b, uint64(first))

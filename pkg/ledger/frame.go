@@ -16,11 +16,11 @@ import (
 // that wrote it, comes back to the broker that reads it.
 const EntryHeaderLen = 4 + 4
 
-// castagnoli is read-only.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoliTable is read-only.
+var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
 
 // Checksum is the CRC32C of a payload.
-func Checksum(payload []byte) uint32 { return crc32.Checksum(payload, castagnoli) }
+func Checksum(payload []byte) uint32 { return crc32.Checksum(payload, castagnoliTable) }
 
 // AppendEntry appends the framed payload to b.
 func AppendEntry(b []byte, payload []byte) []byte {

@@ -18,8 +18,8 @@ const (
 	snapshotVersion = 1
 )
 
-// castagnoli is read-only.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoliTable is read-only.
+var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
 
 // AppendSnapshot appends the whole state of the machine to b.
 func (m *Machine) AppendSnapshot(b []byte) []byte {
@@ -35,7 +35,7 @@ func (m *Machine) AppendSnapshot(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(it.Version))
 		return true
 	})
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoliTable))
 }
 
 // Restore replaces the state of the machine by a snapshot. On an error, which is ErrBadSnapshot, nothing has changed.
@@ -48,7 +48,7 @@ func (m *Machine) Restore(b []byte) error {
 		return fmt.Errorf("%w: version %d, this build reads %d", ErrBadSnapshot, v, snapshotVersion)
 	}
 	body, crc := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != crc {
+	if got := crc32.Checksum(body, castagnoliTable); got != crc {
 		return fmt.Errorf("%w: checksum %08x, expected %08x", ErrBadSnapshot, got, crc)
 	}
 	restored := NewMachine()
