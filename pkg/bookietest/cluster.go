@@ -1,6 +1,7 @@
 package bookietest
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,7 +135,11 @@ func (g *group) take() *request {
 	}
 	for i, r := range g.queue {
 		if !r.client.cut && (!g.down || r.kind != CloseLedger) {
-			g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
+			if i == 0 {
+				g.queue = g.queue[1:]
+			} else {
+				g.queue = slices.Delete(g.queue, i, i+1)
+			}
 			return r
 		}
 	}

@@ -66,13 +66,13 @@ func (m *Machine) Restore(b []byte) error {
 		return fmt.Errorf("%w: ledger snapshot of %d ledgers in %d bytes", ErrUnreadable, count, len(body))
 	}
 	ledgers := make(map[ID]*State, count)
-	states := make([]State, count)
-	for i := range states {
-		id, ok := decodeState(body[i*snapshotRecord:], &states[i])
+	for ; len(body) > 0; body = body[snapshotRecord:] {
+		st := new(State) // each for itself: a deleted ledger must not pin the others
+		id, ok := decodeState(body, st)
 		if _, twice := ledgers[id]; !ok || twice {
 			return fmt.Errorf("%w: ledger snapshot: impossible state of ledger %d", ErrUnreadable, id)
 		}
-		ledgers[id] = &states[i]
+		ledgers[id] = st
 	}
 	m.ledgers = ledgers
 	return nil
