@@ -70,6 +70,7 @@ func (h *handler) routeBroker() {
 	h.mux.HandleFunc("GET /admin/v2/persistent/{tenant}/{namespace}", h.serveTopics)
 	const topicPath = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 	h.mux.HandleFunc("GET "+topicPath+"/stats", h.serveStats)
+	h.mux.HandleFunc("GET "+topicPath+"/internalStats", h.serveInternalStats)
 	h.mux.HandleFunc("GET "+topicPath+"/partitions", h.servePartitions)
 	h.mux.HandleFunc("PUT "+topicPath+"/partitions", h.createPartitions)
 	h.mux.HandleFunc("POST "+topicPath+"/partitions", h.updatePartitions)

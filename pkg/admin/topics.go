@@ -64,6 +64,38 @@ func (h *handler) serveStats(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// internalStats is the part of Pulsar's PersistentTopicInternalStats that exists, plus the ledger group. Of the ledgers
+// only the open one is named.
+type internalStats struct {
+	NumberOfEntries    int64            `json:"numberOfEntries"`
+	TotalSize          int64            `json:"totalSize"`
+	LedgerCount        int              `json:"ledgerCount"`
+	LastConfirmedEntry string           `json:"lastConfirmedEntry"`
+	PendingAddEntries  int              `json:"pendingAddEntriesCount"`
+	LedgersReplaced    int              `json:"ledgersReplaced"`
+	Ledgers            []internalLedger `json:"ledgers"`
+}
+
+type internalLedger struct {
+	LedgerID uint64 `json:"ledgerId"`
+	Group    uint32 `json:"group"`
+}
+
+func (h *handler) serveInternalStats(w http.ResponseWriter, r *http.Request) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		stats, err := h.opts.Broker.TopicStats(ctx, name.String())
+		if err == nil {
+			l := stats.Ledger
+			writeJSON(w, http.StatusOK, internalStats{
+				NumberOfEntries: l.Entries, TotalSize: l.Bytes, LedgerCount: l.Ledgers,
+				LastConfirmedEntry: l.LastConfirmed.String(), PendingAddEntries: l.Pending, LedgersReplaced: l.Replaced,
+				Ledgers: []internalLedger{{uint64(l.Current.ID), uint32(l.Current.Group)}},
+			})
+		}
+		return err
+	})
+}
+
 // partitionsAnswer is Pulsar's PartitionedTopicMetadata.
 type partitionsAnswer struct {
 	Partitions int  `json:"partitions"`

@@ -17,12 +17,12 @@ type Directory struct{ server *Server }
 func (s *Server) Directory() Directory { return Directory{s} }
 
 // TopicStats returns the figures of a topic that this broker serves; ErrTopicNotHere otherwise.
-func (d Directory) TopicStats(ctx context.Context, name protocol.TopicName) (topic.Stats, error) {
-	return d.server.TopicStats(ctx, name.String())
+func (d Directory) TopicStats(ctx context.Context, name string) (topic.Stats, error) {
+	return d.server.TopicStats(ctx, name)
 }
 
-// Topics returns the full names of the topics of a namespace, served here or not; partitions one by one.
-func (d Directory) Topics(ctx context.Context, ns protocol.NamespaceName) ([]string, error) {
+// NamespaceTopics returns the full names of the topics of a namespace, served here or not; partitions one by one.
+func (d Directory) NamespaceTopics(ctx context.Context, ns protocol.NamespaceName) ([]string, error) {
 	return await(ctx, "topics of "+ns.String(), func(done func([]string, error)) {
 		d.server.listTopics(ns, done)
 	})
@@ -35,8 +35,8 @@ func (d Directory) Partitions(ctx context.Context, name protocol.TopicName) (int
 	})
 }
 
-// Lookup returns where the topic is served. A topic that nobody owns is taken by this broker if it is the candidate.
-func (d Directory) Lookup(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
+// Locate returns where the topic is served. A topic that nobody owns is taken by this broker if it is the candidate.
+func (d Directory) Locate(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
 	p, err := await(ctx, "lookup of "+name.String(), func(done func(place, error)) {
 		d.server.owners.lookup(name, false, done)
 	})

@@ -72,6 +72,18 @@ func (s *Set) Bool(p *bool, name string, def bool, doc string) {
 	})
 }
 
+// Func registers a setting that parse gives a meaning to.
+func (s *Set) Func(name, def, doc string, parse func(string) error) { s.add(name, def, doc, parse) }
+
+// Inverted parses true or false into its opposite, for settings whose variable says the reverse.
+func Inverted(p *bool) func(string) error {
+	return func(v string) error {
+		b, err := strconv.ParseBool(v)
+		*p = !b
+		return err
+	}
+}
+
 // Range bounds a number, both ends included.
 type Range struct{ Min, Max int64 }
 

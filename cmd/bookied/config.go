@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"geminga/cmd/internal/daemon"
+	"geminga/cmd/internal/settings"
+	"geminga/pkg/bookie"
+)
+
+// config is everything that the settings set. Names that Pulsar or BookKeeper have keep their meaning.
+type config struct {
+	bind, advertised       string
+	port, httpPort, gossip int
+	join                   []string
+	gossipKey              string
+	pprof                  bool
+	noSync                 bool
+	journalDir             string
+	segmentMB              int
+	writeTimeout           time.Duration
+	groups, replicas       int
+	maxMessageSize         int
+	shutdown               time.Duration
+	log                    daemon.LogOptions
+}
+
+func (c *config) register() *settings.Set {
+	s := settings.New()
+	ports := settings.Range{Min: 0, Max: 65535}
+	s.String(&c.bind, "bindAddress", "0.0.0.0", "address on which all ports listen")
+	s.String(&c.advertised, "advertisedAddress", "", "host that others dial; empty: the address in the metadata member list, else bindAddress")
+	s.Int(&c.port, "bookiePort", 3181, ports, "port of brokers and other bookies (gRPC)")
+	s.Int(&c.httpPort, "httpServerPort", 8000, ports, "port of /healthz, /readyz, /status, /metrics")
+	s.Int(&c.gossip, "gossipPort", 7946, ports, "port of the membership gossip, TCP and UDP")
+	s.List(&c.join, "gossipJoin", "", "host:port of some members; asked again every 30 s for those that are lost")
+	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere")
+	s.Bool(&c.pprof, "pprofEnabled", false, "serve /debug/pprof on the HTTP port")
+	s.Func("journalSyncData", "true", "answer after the journal is on disk; false loses acknowledged entries on power loss", settings.Inverted(&c.noSync))
+	s.String(&c.journalDir, "journalDirectory", "", "directory of the journal; empty: <data>/journal")
+	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2047}, "size of a journal segment in MiB")
+	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 10, time.Second, "seconds after which a hung write or sync fails the bookie")
+	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader")
+	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies")
+	s.Duration(&c.shutdown, "shutdownTimeoutSeconds", 8, time.Second, "seconds that a clean shutdown may take")
+	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
+	s.String(&c.log.Format, "logFormat", "text", "text or json")
+	return s
+}
+
+// parseConfig reads the flags that run and config share.
+func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, unknown []string, err error) {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.StringVar(&data, "data", "", "data directory, prepared by bookied init")
+	file := fs.String("conf", "", "settings file, name=value lines")
+	var sets daemon.Sets
+	fs.Var(&sets, "set", "name=value, overrides the file and the environment; may be repeated")
+	if err := fs.Parse(args); err != nil {
+		return nil, nil, "", nil, err
+	}
+	c = &config{}
+	set = c.register()
+	unknown, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets})
+	return c, set, data, unknown, err
+}
+
+func configCommand(_ context.Context, args []string) error {
+	_, set, _, _, err := parseConfig("bookied config", args)
+	if err != nil {
+		return err
+	}
+	set.Print(os.Stdout)
+	return nil
+}
+
+func (c *config) address(port int) string { return net.JoinHostPort(c.bind, strconv.Itoa(port)) }
+
+func (c *config) bookieOptions(data string) bookie.Options {
+	return bookie.Options{
+		DataDir:           data,
+		ListenAddress:     c.address(c.port),
+		AdvertisedAddress: c.bookieAdvertise(),
+		Journal: bookie.JournalOptions{
+			Dir: c.journalDir, SegmentSize: int64(c.segmentMB) << 20, NoSync: c.noSync, WriteTimeout: c.writeTimeout,
+		},
+		LedgerGroupsPerBookie: c.groups,
+		ReplicationFactor:     c.replicas,
+	}
+}
+
+// gossipAdvertise is empty unless there is something better than the address that gossip listens on.
+func (c *config) gossipAdvertise() string {
+	if c.advertised == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.advertised, strconv.Itoa(c.gossip))
+}
+
+// bookieAdvertise is the same for the bookie's own port.
+func (c *config) bookieAdvertise() string {
+	if c.advertised == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.advertised, strconv.Itoa(c.port))
+}

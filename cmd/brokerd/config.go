@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"geminga/cmd/internal/daemon"
+	"geminga/cmd/internal/settings"
+	"geminga/pkg/broker"
+	"geminga/pkg/managedledger"
+	"geminga/pkg/topic"
+)
+
+// config is everything that the settings set. Names that Pulsar has keep their meaning.
+type config struct {
+	bind, advertised, cluster       string
+	port, webPort, gossip           int
+	metadataURL, bookieCluster      string
+	join                            []string
+	gossipKey                       string
+	pprof                           bool
+	maxEntries, maxSizeMB           int
+	cursorEntries, cacheMB          int
+	cacheCopy                       bool
+	shutdown                        time.Duration
+	log                             daemon.LogOptions
+	standalonePort, standaloneCount int
+	options                         broker.Options
+}
+
+const unlimited = 1 << 30
+
+func (c *config) register() *settings.Set {
+	s := settings.New()
+	c.registerNetwork(s)
+	c.registerBroker(s)
+	c.registerStorage(s)
+	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
+	s.String(&c.log.Format, "logFormat", "text", "text or json")
+	return s
+}
+
+func (c *config) registerNetwork(s *settings.Set) {
+	ports := settings.Range{Min: 0, Max: 65535}
+	s.String(&c.cluster, "clusterName", "standalone", "name of the cluster in generated producer names and in the admin API")
+	s.String(&c.bind, "bindAddress", "0.0.0.0", "address on which all ports listen")
+	s.String(&c.advertised, "advertisedAddress", "", "host that lookups answer; empty: bindAddress, or localhost when that is 0.0.0.0")
+	s.Int(&c.port, "brokerServicePort", 6650, ports, "port of the Pulsar binary protocol")
+	s.Int(&c.webPort, "webServicePort", 8080, ports, "port of the admin API, health and metrics")
+	s.String(&c.metadataURL, "metadataStoreUrl", "", "bookied:host:port,host:port of some bookies; the others are found through them")
+	s.String(&c.bookieCluster, "bookieClusterId", "", "cluster id that the bookies must have; empty: any")
+	s.Int(&c.gossip, "gossipPort", 7946, ports, "port of the membership gossip, TCP and UDP")
+	s.List(&c.join, "gossipJoin", "", "host:port of some members; asked again every 30 s for those that are lost")
+	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere")
+	s.Bool(&c.pprof, "pprofEnabled", false, "serve /debug/pprof on the web port")
+	s.Int(&c.standalonePort, "bookiePort", 3181, ports, "standalone: port of the first embedded bookie, on 127.0.0.1; the others follow")
+	s.Int(&c.standaloneCount, "standaloneBookies", 1, settings.Range{Min: 1, Max: 5}, "standalone: embedded bookies; odd, decided at the first start")
+}
+
+func (c *config) registerBroker(s *settings.Set) {
+	o := &c.options
+	s.Int(&o.Loops, "numIOThreads", 0, settings.Range{Min: 0, Max: 1024}, "I/O loops; 0: min(2n, max(8, n/2)) for n processors")
+	s.Int(&o.ExecutorThreads, "numOrderedExecutorThreads", 0, settings.Range{Min: 0, Max: 1024}, "executors of topics and subscriptions; 0: one per processor, at least 2")
+	s.Int(&o.MaxMessageSize, "maxMessageSize", 5<<20, settings.Range{Min: 1024, Max: 5 << 20}, "largest payload of a message in bytes")
+	s.Int(&o.MaxConnections, "brokerMaxConnections", 0, settings.Range{Min: 0, Max: unlimited}, "connections that are accepted; 0: no limit")
+	s.Int(&o.MaxPendingPublishRequestsPerConnection, "maxPendingPublishRequestsPerConnection", 1000, settings.Range{Min: 1, Max: unlimited},
+		"unanswered sends of a connection from which on it is not read; again at half of it")
+	s.Int(&o.DefaultNumberOfNamespaceBundles, "defaultNumberOfNamespaceBundles", 32, settings.Range{Min: 1, Max: 4096}, "bundles of a namespace, the units of ownership; the same on all brokers")
+	s.Duration(&o.KeepAliveInterval, "keepAliveIntervalSeconds", 30, time.Second, "seconds of silence after which a client is pinged")
+	s.Duration(&o.ConnectionLivenessCheckTimeout, "connectionLivenessCheckTimeoutMillis", 5000, time.Millisecond,
+		"how long an old connection may take to answer when another claims its exclusive subscription or producer name")
+	s.Duration(&c.shutdown, "brokerShutdownTimeoutMs", 8000, time.Millisecond, "how long a clean shutdown may take")
+	auto := settings.Inverted(&o.DisableAutoTopicCreation)
+	s.Func("allowAutoTopicCreation", "true", "create topics when a producer or consumer names them", auto)
+
+	t := &o.Topic
+	s.Bool(&t.BrokerDeduplicationEnabled, "brokerDeduplicationEnabled", false, "drop what a producer sends a second time with the same sequence id")
+	s.Int(&t.BrokerDeduplicationEntriesInterval, "brokerDeduplicationEntriesInterval", 1000, settings.Range{Min: 1, Max: unlimited}, "entries between two snapshots of the sequence ids")
+	s.Int(&t.BrokerDeduplicationMaxNumberOfProducers, "brokerDeduplicationMaxNumberOfProducers", 10_000, settings.Range{Min: 1, Max: unlimited}, "producers in a snapshot")
+	s.Duration(&t.BrokerDeduplicationProducerInactivityTimeout, "brokerDeduplicationProducerInactivityTimeoutMinutes", 360, time.Minute, "minutes after which a producer that is gone is forgotten")
+	s.Int(&t.DispatcherMaxReadBatchSize, "dispatcherMaxReadBatchSize", 500, settings.Range{Min: 1, Max: 100_000}, "entries that one read asks for")
+	s.Int(&t.DispatcherMaxReadSizeBytes, "dispatcherMaxReadSizeBytes", 5<<20, settings.Range{Min: 1, Max: unlimited}, "bytes that one read asks for")
+	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn")
+	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit")
+	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit")
+	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, settings.Range{Min: 0, Max: unlimited}, "producers of a topic; 0: no limit")
+}
+
+func (c *config) registerStorage(s *settings.Set) {
+	l := &c.options.Ledger
+	s.Int(&c.maxEntries, "managedLedgerMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "entries after which a ledger is full")
+	s.Int(&c.maxSizeMB, "managedLedgerMaxSizePerLedgerMbytes", 2048, settings.Range{Min: 1, Max: 1 << 20}, "MiB after which a ledger is full")
+	s.Duration(&l.MinRolloverTime, "managedLedgerMinLedgerRolloverTimeMinutes", 10, time.Minute, "age below which a full ledger is kept open")
+	s.Duration(&l.MaxRolloverTime, "managedLedgerMaxLedgerRolloverTimeMinutes", 240, time.Minute, "age after which a ledger with entries is closed in any case")
+	s.Duration(&l.LedgerStallTimeout, "ledgerStallTimeoutMillis", 250, time.Millisecond, "time without an acknowledgement after which a topic goes on in another ledger group")
+	s.Int(&c.cursorEntries, "managedLedgerCursorMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "records after which a cursor's ledger is replaced")
+	s.Int(&l.MaxUnackedRanges, "managedLedgerMaxUnackedRangesToPersist", 200_000, settings.Range{Min: 1, Max: unlimited}, "acknowledged ranges kept in a cursor's stored state")
+	s.Int(&c.cacheMB, "managedLedgerCacheSizeMB", 256, settings.Range{Min: 1, Max: 1 << 20}, "MiB of the entry cache of the broker")
+	s.Bool(&c.cacheCopy, "managedLedgerCacheCopyEntries", false, "copy entries into the cache instead of keeping their receive buffers")
+}
+
+// parseConfig reads the flags that the commands share.
+func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, unknown []string, err error) {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.StringVar(&data, "data", "data/standalone", "standalone: data directory, prepared at the first start")
+	file := fs.String("conf", "", "settings file, name=value lines")
+	var sets daemon.Sets
+	fs.Var(&sets, "set", "name=value, overrides the file and the environment; may be repeated")
+	if err := fs.Parse(args); err != nil {
+		return nil, nil, "", nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, nil, "", nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	c = &config{}
+	set = c.register()
+	unknown, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets})
+	return c, set, data, unknown, err
+}
+
+func configCommand(_ context.Context, args []string) error {
+	_, set, _, _, err := parseConfig("brokerd config", args)
+	if err != nil {
+		return err
+	}
+	set.Print(os.Stdout)
+	return nil
+}
+
+func (c *config) address(port int) string { return net.JoinHostPort(c.bind, strconv.Itoa(port)) }
+
+// host is what others are told to dial.
+func (c *config) host() string {
+	switch {
+	case c.advertised != "":
+		return c.advertised
+	case c.bind == "0.0.0.0" || c.bind == "::" || c.bind == "":
+		return "localhost"
+	}
+	return c.bind
+}
+
+func (c *config) advertise(port int) string { return net.JoinHostPort(c.host(), strconv.Itoa(port)) }
+
+// gossipAdvertise is empty unless there is something better than the address that gossip listens on.
+func (c *config) gossipAdvertise() string {
+	if c.advertised == "" {
+		return ""
+	}
+	return c.advertise(c.gossip)
+}
+
+// bookies returns the addresses in metadataStoreUrl.
+func (c *config) bookies() ([]string, error) {
+	list, ok := strings.CutPrefix(c.metadataURL, "bookied:")
+	if !ok || list == "" {
+		return nil, fmt.Errorf("metadataStoreUrl is %q, want bookied:host:port,host:port", c.metadataURL)
+	}
+	return strings.Split(list, ","), nil
+}
+
+// brokerOptions fills in what the settings say indirectly.
+func (c *config) brokerOptions() broker.Options {
+	o := c.options
+	o.ClusterName = c.cluster
+	o.ListenAddress = c.address(c.port)
+	o.Topic = noLimit(o.Topic)
+	o.Ledger.MaxEntriesPerLedger = int64(c.maxEntries)
+	o.Ledger.MaxBytesPerLedger = int64(c.maxSizeMB) << 20
+	o.Ledger.CursorMaxEntriesPerLedger = int64(c.cursorEntries)
+	o.Cache = managedledger.CacheOptions{Bytes: int64(c.cacheMB) << 20, CopyEntries: c.cacheCopy}
+	return o
+}
+
+// noLimit turns Pulsar's 0 for "no limit" into the package's -1.
+func noLimit(o topic.Options) topic.Options {
+	for _, p := range []*int{&o.MaxUnackedMessagesPerConsumer, &o.MaxUnackedMessagesPerSubscription} {
+		if *p == 0 {
+			*p = -1
+		}
+	}
+	return o
+}
+
+var errNoBookies = errors.New("run needs the setting metadataStoreUrl=bookied:host:port,…; to try things out use brokerd standalone")
