@@ -100,7 +100,7 @@ func (r *replay) step(f *file, b bounds, off int64, expected uint64) (int64, boo
 			return 0, false, err
 		}
 	}
-	r.apply(&h, known, off)
+	r.apply(&h, whole, known, off)
 	r.batch, r.before, r.end, r.ended = h.number, h.groups, end, h.flags&flagEnd != 0
 	return end, true, nil
 }
@@ -196,22 +196,23 @@ func (r *replay) group(id uint32) *Group {
 	return g
 }
 
-// apply takes over a batch. Known is false when not all of its records could be told.
-func (r *replay) apply(h *batchHeader, known bool, off int64) {
+// apply takes over a batch. Whole and known are what scanner.records said of it.
+func (r *replay) apply(h *batchHeader, whole, known bool, off int64) {
 	head := h.flags&flagHead != 0
-	if !known {
-		why := r.corrupt(off, "header of a record")
-		if head && !r.chained {
-			r.suspectAll(why)
-		} else {
-			r.suspectBits(h.groups, why)
-		}
+	if head && r.chained && !whole {
+		r.note(r.corrupt(off, "state of the groups"))
+		return // it only repeats what the segments before have told
 	}
 	for i := range r.list {
 		r.record(&r.list[i], head)
 	}
-	if head && known {
+	switch {
+	case head && known:
 		r.headDone(h)
+	case head:
+		r.suspectAll(r.corrupt(off, "state of the groups"))
+	case !known:
+		r.suspectBits(h.groups, r.corrupt(off, "header of a record"))
 	}
 }
 
