@@ -20,9 +20,13 @@ import (
 
 var errExists = errors.New("topic exists already")
 
+// What broker.Server has, and its Directory.
 var (
-	_ Broker = (*broker.Server)(nil)
-	_ Broker = plainBroker{}
+	_ Broker  = (*broker.Server)(nil)
+	_ Broker  = broker.Directory{}
+	_ Lister  = broker.Directory{}
+	_ Counter = broker.Directory{}
+	_ Locator = broker.Directory{}
 )
 
 // plainBroker has stats and nothing else.
