@@ -71,7 +71,7 @@ func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 	var messages int64
 	last, beyond := s.last(), 0
 	for i, p := range r.Positions {
-		if last.Less(p) {
+		if last.Less(p) || p.Entry < 0 {
 			beyond++
 			continue
 		}
@@ -90,7 +90,7 @@ func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 	case len(s.deletes) > 0:
 		s.cursor.Delete(s.deletes, r.Done)
 	case beyond > 0 && beyond == len(r.Positions):
-		r.answer(fmt.Errorf("acknowledgement beyond the last message %s: %w", last, ErrBadRequest))
+		r.answer(fmt.Errorf("acknowledgement of messages that do not exist, the last is %s: %w", last, ErrBadRequest))
 	default:
 		r.answer(nil)
 	}
@@ -168,8 +168,8 @@ func (s *subscription) acked(c *Consumer, messages int64) {
 
 // ackCumulative acknowledges everything up to p, or up to the entry before p and a part of p.
 func (s *subscription) ackCumulative(c *Consumer, p ledger.Position, r *AckRequest) {
-	if last := s.last(); last.Less(p) {
-		r.answer(fmt.Errorf("acknowledgement of %s beyond the last message %s: %w", p, last, ErrBadRequest))
+	if last := s.last(); last.Less(p) || p.Entry < 0 {
+		r.answer(fmt.Errorf("acknowledgement of %s, the last message is %s: %w", p, last, ErrBadRequest))
 		return
 	}
 	to := p

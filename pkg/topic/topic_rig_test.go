@@ -257,11 +257,18 @@ func (s *lockedSink) Writable() bool {
 	return s.fakeSink.Writable()
 }
 
-// taken returns what was delivered since the last call, as sequence ids.
-func (s *lockedSink) taken() []uint64 {
+// sent is a message as its producer made it.
+type sent struct {
+	producer string
+	sequence uint64
+	at       ledger.Position
+}
+
+// took returns what was delivered since the last call.
+func (s *lockedSink) took() []sent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []uint64
+	var out []sent
 	for _, d := range s.order {
 		var section protocol.Section
 		var md protocol.Metadata
@@ -271,9 +278,18 @@ func (s *lockedSink) taken() []uint64 {
 		if err := md.Parse(section.Metadata); err != nil {
 			s.t.Error(err)
 		}
-		out = append(out, md.SequenceID)
+		out = append(out, sent{string(md.ProducerName), md.SequenceID, d.Entry.Position})
 	}
 	s.order = nil
+	return out
+}
+
+// taken is took, as sequence ids.
+func (s *lockedSink) taken() []uint64 {
+	var out []uint64
+	for _, m := range s.took() {
+		out = append(out, m.sequence)
+	}
 	return out
 }
 
