@@ -100,6 +100,7 @@ func (w *world) end() {
 type node struct {
 	w      *world
 	client *bookietest.Client
+	wire   *tripwire // instead of client, if set
 	exec   *executor.Executor
 	sub    *executor.Executor
 	cache  *managedledger.Cache
@@ -192,9 +193,13 @@ func on(e *executor.Executor, f func()) {
 }
 
 func (n *node) env() managedledger.Env {
-	return managedledger.Env{
+	env := managedledger.Env{
 		Bookies: n.client, Store: n.client, Executor: n.exec, Cache: n.cache, Epoch: n.epoch, Listener: n,
 	}
+	if n.wire != nil {
+		env.Bookies, env.Store = n.wire, n.wire
+	}
+	return env
 }
 
 // open opens the managed ledger and waits.
