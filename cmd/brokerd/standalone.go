@@ -40,7 +40,7 @@ func (s *server) openStandalone(ctx context.Context, data string) error {
 	for _, m := range members {
 		b, err := bookie.Open(ctx, bookie.Options{
 			DataDir: filepath.Join(data, m.ID), ListenAddress: m.Address,
-			ReplicationFactor: len(members), Logger: s.log.With("bookie", m.ID), MeterProvider: s.tele.MeterProvider(),
+			ReplicationFactor: len(members), Logger: s.log, MeterProvider: s.tele.MeterProvider(),
 		})
 		if err != nil {
 			return fmt.Errorf("embedded %s: %w", m.ID, err)

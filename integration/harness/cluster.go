@@ -186,7 +186,7 @@ func NewStandalone(o Options) (*Proc, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	addrs, err := freeAddrs(2)
+	addrs, err := freeAddrs(3)
 	if err != nil {
 		return nil, "", err
 	}
@@ -197,6 +197,7 @@ func NewStandalone(o Options) (*Proc, string, error) {
 		"bindAddress=127.0.0.1",
 		"brokerServicePort=" + port(addrs[0]),
 		"webServicePort=" + port(addrs[1]),
+		"bookiePort=" + port(addrs[2]),
 	})
 	p := &Proc{Name: "standalone", Args: withSets(args, o.BrokerSets), HTTP: addrs[1], Log: filepath.Join(o.Dir, "standalone.log")}
 	return p, "pulsar://" + addrs[0], nil
