@@ -150,7 +150,8 @@ func (g *Group) admit(r *request, batch uint64) (bool, error) {
 	}
 	switch r.kind {
 	case kindEntry:
-		return true, s.append(g.id, r.recs)
+		err := s.append(g.id, r.recs)
+		return err == nil, err
 	case kindTruncate:
 		return s.truncate(r.index), nil
 	case kindCompact:

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -246,4 +248,14 @@ func TestConcurrentGroups(t *testing.T) {
 		j = mustOpen(t, o)
 	}
 	mustClose(t, j)
+}
+
+// waitFor polls a condition that another goroutine is about to make true.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
 }
