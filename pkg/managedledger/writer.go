@@ -49,7 +49,8 @@ func (w *writer) Appended(_ ledger.Ref, last ledger.EntryID, err error) {
 		w.acked.Store(int64(last))
 	}
 	if err != nil {
-		w.failure.CompareAndSwap(nil, &err)
+		failure := err // of its own, so that only a failure is allocated
+		w.failure.CompareAndSwap(nil, &failure)
 	}
 	w.post()
 }
