@@ -224,17 +224,19 @@ func (r *randomRun) forget(entry int) {
 }
 
 func (r *randomRun) ackPart(m *model) {
-	for _, p := range pendingOf(m) {
-		bits := []int64{r.rnd.Int64N(1 << r.batch[p])}
-		left := r.s.again.batches[r.f.at(p)].intersect(bits)
-		r.note("ack %d part of %d: %v", m.c.ID, p, bits)
-		if left.empty() {
-			r.acked[p] = true
-			r.forget(p)
-		}
-		m.c.Ack(AckRequest{Positions: []ledger.Position{r.f.at(p)}, AckSets: [][]int64{bits}})
+	ps := pendingOf(m)
+	if len(ps) == 0 {
 		return
 	}
+	p := ps[r.rnd.IntN(len(ps))]
+	bits := []int64{r.rnd.Int64N(1 << r.batch[p])}
+	left := r.s.again.batches[r.f.at(p)].intersect(bits)
+	r.note("ack %d part of %d: %v", m.c.ID, p, bits)
+	if left.empty() {
+		r.acked[p] = true
+		r.forget(p)
+	}
+	m.c.Ack(AckRequest{Positions: []ledger.Position{r.f.at(p)}, AckSets: [][]int64{bits}})
 }
 
 func (r *randomRun) redeliver(m *model) {
