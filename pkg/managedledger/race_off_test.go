@@ -1,0 +1,5 @@
+//go:build !race
+
+package managedledger_test
+
+const raceEnabled = false
