@@ -162,8 +162,9 @@ func (a *author) awaitReleased(t *testing.T) {
 // TestAckedPrefixIsWhatTheMachineHolds: whatever happens to streams, leaders and answers, every entry is stored once, in
 // order, with its content, and nothing is told that is not stored.
 func TestAckedPrefixIsWhatTheMachineHolds(t *testing.T) {
+	t.Parallel()
 	faults := []act{loseAck, breakOff, sayUnknown, applyUnknown, overload, moveLeader, hideLeader, late, swallow}
-	for seed := range int64(6) {
+	for seed := range int64(4) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			f := newFakeCluster(t, 3, 1, 2)
 			var mu sync.Mutex
@@ -194,7 +195,7 @@ func TestAckedPrefixIsWhatTheMachineHolds(t *testing.T) {
 				authors = append(authors, f.author(ledger.Ref{ID: ledger.ID(10 + i), Group: ledger.GroupID(1 + i%2)}))
 			}
 			sizes := rand.New(rand.NewSource(seed + 100))
-			for range 150 {
+			for range 80 {
 				for _, a := range authors {
 					batch := make([]int, 1+sizes.Intn(4))
 					for i := range batch {
@@ -206,7 +207,7 @@ func TestAckedPrefixIsWhatTheMachineHolds(t *testing.T) {
 					a.append(c, w, batch...)
 				}
 				if sizes.Intn(4) == 0 {
-					w.until("some progress", func() bool { last, _ := w.get(authors[0].ref); return int(last) > len(authors[0].entries)/2 })
+					w.until("some progress", func() bool { last, _ := w.get(authors[0].ref); return int(last) >= len(authors[0].entries)/2-1 })
 				}
 			}
 			for _, a := range authors {

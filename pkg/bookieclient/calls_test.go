@@ -132,6 +132,7 @@ func TestCreateSkipsUnhealthyGroups(t *testing.T) {
 
 // TestCreateOnOtherGroupAfterTrouble: an unanswered create is left behind under its id, and taken away later.
 func TestCreateOnOtherGroupAfterTrouble(t *testing.T) {
+	t.Parallel()
 	f := newFakeCluster(t, 2, 1, 2)
 	c := f.client(t, nil)
 	ready(t, c, 2)
@@ -170,6 +171,7 @@ func TestCreateOnOtherGroupAfterTrouble(t *testing.T) {
 }
 
 func TestCreateWithoutBookies(t *testing.T) {
+	t.Parallel()
 	f := newFakeCluster(t, 1)
 	f.bookies[0].stop()
 	c := f.client(t, func(o *Options) { o.CallTimeout = 200 * time.Millisecond })
@@ -184,6 +186,7 @@ func TestCreateWithoutBookies(t *testing.T) {
 
 // TestCallsFollowTheLeader: fence, close and delete succeed over lost answers and changes of the leader.
 func TestCallsFollowTheLeader(t *testing.T) {
+	t.Parallel()
 	f := newFakeCluster(t, 3, 1)
 	c := f.client(t, nil)
 	a := f.author(ledger.Ref{ID: 5, Group: 1})
@@ -223,6 +226,7 @@ func TestCallsFollowTheLeader(t *testing.T) {
 
 // TestUnansweredCallIsUnknown: a call that may have been carried out says so; one that certainly was not says why.
 func TestUnansweredCallIsUnknown(t *testing.T) {
+	t.Parallel()
 	f := newFakeCluster(t, 1, 1)
 	c := f.client(t, func(o *Options) { o.CallTimeout = 200 * time.Millisecond })
 	a := f.author(ledger.Ref{ID: 5, Group: 1})
@@ -328,6 +332,7 @@ func TestRead(t *testing.T) {
 // TestReadAsksOtherReplicas: whatever two of three replicas say, the third one's entries are the answer; only what two
 // replicas prove absent is absent.
 func TestReadAsksOtherReplicas(t *testing.T) {
+	t.Parallel()
 	f := newFakeCluster(t, 3, 1)
 	c := f.client(t, func(o *Options) { o.CallTimeout = 500 * time.Millisecond })
 	ready(t, c, 1)

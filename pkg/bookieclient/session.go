@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -54,7 +55,7 @@ func (s *stream) run() {
 		}
 		address := s.client.topology.pick(s.group, attempt)
 		progress, err := s.converse(address)
-		s.client.log.Debug("append stream ended", "group", s.group, "bookie", address, "error", err)
+		s.report(address, err, attempt)
 		if progress {
 			attempt = -1
 			if isOverload(err) {
@@ -64,6 +65,15 @@ func (s *stream) run() {
 		s.rewind()
 	}
 	s.finish()
+}
+
+// report logs the end of a session: loudly once, when a few in a row have come to nothing.
+func (s *stream) report(address string, err error, attempt int) {
+	level := slog.LevelDebug
+	if attempt == 3 && s.client.ctx.Err() == nil {
+		level = slog.LevelWarn
+	}
+	s.client.log.Log(s.client.ctx, level, "append stream ended", "group", s.group, "bookie", address, "error", err)
 }
 
 // awaitWork sleeps until something is queued; false when the client is closed.

@@ -30,7 +30,7 @@ type topology struct {
 // statusReport is the last answer of a bookie.
 type statusReport struct {
 	at     time.Time
-	status *bookiepb.StatusResponse // nil: it did not answer
+	status *bookiepb.StatusResponse
 }
 
 // view is an immutable picture of the topology.
@@ -91,12 +91,9 @@ func (t *topology) setStatuses(now time.Time, round map[string]*bookiepb.StatusR
 	for address, status := range round {
 		if status != nil {
 			t.statuses[address] = statusReport{now, status}
-			continue
-		}
-		if old := t.statuses[address]; now.Sub(old.at) > t.fresh {
-			delete(t.statuses, address)
 		}
 	}
+	maps.DeleteFunc(t.statuses, func(_ string, r statusReport) bool { return now.Sub(r.at) > t.fresh })
 	terms := map[ledger.GroupID]uint64{}
 	for address, report := range t.statuses {
 		if report.at != now {
