@@ -9,7 +9,7 @@ import (
 
 // drainTimeout bounds how long a closing topic waits for the messages in flight. After it they are dropped: the clients
 // send them again to the next owner.
-const drainTimeout = 5 * time.Second
+const drainTimeout = 2 * time.Second
 
 type closing struct {
 	done     []func(error)

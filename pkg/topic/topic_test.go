@@ -380,3 +380,56 @@ func TestReadFailures(t *testing.T) {
 		equal(t, "tried again", in.taken(), []uint64{0, 1, 2})
 	})
 }
+
+// What fails while a topic opens closes it again; the next attempt finds everything.
+func TestOpenFails(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = Options{BrokerDeduplicationEnabled: true}
+		w.mustOpen()
+		p := w.mustProducer(ProducerRequest{Name: "p", Sink: w.sink()})
+		w.mustSubscribe(durable("s", w.sink()))
+		w.send(p, 0, 1)
+		w.crash()
+		w.cluster.FailNext(bookietest.Read, 1, ledger.ErrUnreadable)
+		fails(t, "replay", w.open(), ledger.ErrUnreadable)
+		w.mustOpen()
+		_, last, err := w.producer(ProducerRequest{Name: "p", Sink: w.sink()})
+		if err != nil {
+			t.Error(err)
+		}
+		same(t, "last sequence id", last, 1)
+		equal(t, "subscriptions", keys(w.stats().Subscriptions), []string{"s"})
+	})
+}
+
+// When the log hangs, a closing topic does not wait for ever; what was in flight is for the next owner to answer.
+func TestCloseWhileTheLogHangs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mustOpen()
+		out := w.sink()
+		p := w.mustProducer(ProducerRequest{ID: 1, Name: "p", Sink: out})
+		w.send(p, 0)
+		for g := range ledger.GroupID(4) {
+			w.cluster.Hold(g)
+		}
+		w.send(p, 1)
+		done := make(chan error, 1)
+		begin := time.Now()
+		w.topic.exec.PostFunc(func() { w.topic.Close(func(err error) { done <- err }) })
+		if err := <-done; err == nil {
+			t.Error("closed although the log hangs")
+		}
+		if d := time.Since(begin); d > 10*time.Second {
+			t.Errorf("closing took %s", d)
+		}
+		same(t, "receipts", out.answers(), "0→0 1:dropped")
+		equal(t, "told", out.told(), []string{"s1: close producer 1"})
+		for g := range ledger.GroupID(4) {
+			w.cluster.Release(g)
+		}
+		synctest.Wait()
+		same(t, "later", out.answers(), "")
+		w.topic = nil
+		w.mustOpen()
+	})
+}
