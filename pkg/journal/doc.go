@@ -56,7 +56,7 @@
 //	│sum 4│data sum 4│length 4│extra 4│group 4│kind 1│type 1│0 2│term 8│index 8│stamp 8│ data … extra …
 //	└─────┴──────────┴────────┴───────┴───────┴──────┴──────┴───┴──────┴───────┴───────┘
 //
-// Each sum over a header is crc32c, started with the segment's number and the offset in it. Whatever a recycled file
+// Each sum over a header is crc32c, started with the segment's scrambled number xor the offset in it. Whatever a recycled file
 // held before is therefore not valid in its new life, nor are bytes that landed in the wrong place. The data sum is
 // crc32c over data and extra alone, so that callers can compute it before they queue.
 //

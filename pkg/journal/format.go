@@ -43,18 +43,20 @@ const stateLost = uint8(1)
 
 // seed is the start value of every checksum over a header in a segment. It makes what a recycled file held before, and
 // what belongs to another place in the same file, invalid.
+//
+// Two segments never have the same seed: the steps below can all be undone, and numbers have 32 bits. A checksum that
+// starts from another value always ends in another one, over the same bytes.
 type seed uint32
 
 func seedOf(segment uint64) seed {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], segment)
-	return seed(crc32.Update(0, castagnoli(), b[:]))
+	h := uint32(segment)
+	h = (h ^ h>>16) * 0x85ebca6b
+	h = (h ^ h>>13) * 0xc2b2ae35
+	return seed(h ^ h>>16)
 }
 
 func (s seed) sum(offset int64, header []byte) uint32 {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(offset))
-	return crc32.Update(crc32.Update(uint32(s), castagnoli(), b[:]), castagnoli(), header)
+	return crc32.Update(uint32(s)^uint32(offset), castagnoli(), header)
 }
 
 // castagnoli returns the table, which hash/crc32 builds once.

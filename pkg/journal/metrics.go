@@ -19,8 +19,8 @@ type metrics struct {
 	noSpace  metric.Int64Counter
 	corrupt  metric.Int64Counter
 	reads    metric.Int64Counter
-	memory   metric.MeasurementOption
-	disk     metric.MeasurementOption
+	memory   []metric.AddOption // kept as slices, so that a read allocates none
+	disk     []metric.AddOption
 }
 
 func newMetrics(p metric.MeterProvider) (*metrics, error) {
@@ -49,9 +49,13 @@ func newMetrics(p metric.MeterProvider) (*metrics, error) {
 		noSpace:  counter("geminga.journal.refused.no.space", "{call}", "Calls refused because no segment could be allocated"),
 		corrupt:  counter("geminga.journal.corrupt", "{record}", "Damaged records met"),
 		reads:    counter("geminga.journal.reads", "{record}", "Records read, by source"),
-		memory:   metric.WithAttributeSet(attribute.NewSet(attribute.String("source", "memory"))),
-		disk:     metric.WithAttributeSet(attribute.NewSet(attribute.String("source", "disk"))),
+		memory:   readFrom("memory"),
+		disk:     readFrom("disk"),
 	}, failed
+}
+
+func readFrom(source string) []metric.AddOption {
+	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("source", source)))}
 }
 
 func (m *metrics) wrote(bytes, records int64) {
@@ -76,5 +80,5 @@ func (m *metrics) read(fromMemory bool) {
 	if fromMemory {
 		source = m.memory
 	}
-	m.reads.Add(context.Background(), 1, source)
+	m.reads.Add(context.Background(), 1, source...)
 }
