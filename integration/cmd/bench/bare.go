@@ -20,7 +20,7 @@ func serveBare(addr string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := g.Listen("tcp", addr); err != nil {
+	if _, err := g.Listen(context.Background(), "tcp", addr); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -100,11 +101,27 @@ func measureBare(o options) (result, error) {
 		return result{}, err
 	}
 	defer p.Kill()
+	if err := listening(addr); err != nil {
+		return result{}, err
+	}
 	o.consumers = 0
 	return load(o, addr, func() (harness.Usage, harness.Usage, error) {
 		u, err := harness.UsageOf(p.PID())
 		return u, harness.Usage{}, err
 	}, nil)
+}
+
+// listening waits until somebody accepts connections, for ten seconds at most.
+func listening(addr string) error {
+	var err error
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		var c net.Conn
+		if c, err = net.Dial("tcp", addr); err == nil {
+			return c.Close()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
 }
 
 func measureCluster(o options) (result, error) {
