@@ -12,10 +12,24 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
+// What does no harm shares one cluster.
+func TestServices(t *testing.T) {
+	c := newCluster(t, 3, func(o *Options) { o.WatchBuffer = 50 })
+	for name, f := range map[string]func(*testing.T, *cluster){
+		"ledger life": testLedgerLife, "refusals": testRefusals, "status": testStatus, "metadata": testMetadataService,
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := c.t
+			defer func() { c.t = old }()
+			c.t = t
+			f(t, c)
+		})
+	}
+}
+
 // The life of a ledger through the raw services: create, append on a stream, read from every replica, fence, close,
 // delete.
-func TestLedgerLife(t *testing.T) {
-	c := newCluster(t, 3, nil)
+func testLedgerLife(t *testing.T, c *cluster) {
 	lead := c.leader(1)
 	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
 
@@ -95,8 +109,7 @@ func command(b []byte) ledger.Command {
 }
 
 // What stands at the edge: groups that are not here, followers, malformed requests, another cluster.
-func TestRefusals(t *testing.T) {
-	c := newCluster(t, 3, nil)
+func testRefusals(t *testing.T, c *cluster) {
 	lead := c.leader(1)
 	var follower string
 	for id := range c.nodes {
@@ -142,9 +155,8 @@ func TestRefusals(t *testing.T) {
 
 // A group's leader stops in the middle of appends. The same commands, sent again to the next leader, leave every entry
 // once and in place.
-func TestLeaderStopsRetryGivesNoDuplicates(t *testing.T) {
-	c := newCluster(t, 3, nil)
-	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
+func testLeaderStops(t *testing.T, c *cluster) {
+	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 103, Epoch: 1}), bookiepb.Code_OK, -1)
 	old := c.leader(1)
 	const n = 300
 	answered := make(chan int64, 1)
@@ -168,7 +180,7 @@ func TestLeaderStopsRetryGivesNoDuplicates(t *testing.T) {
 		}
 	}()
 	for i := range n {
-		if s.Send(&bookiepb.AppendRequest{Commands: testAppend(7, 1, ledger.EntryID(i), fmt.Sprint(i))}) != nil {
+		if s.Send(&bookiepb.AppendRequest{Commands: testAppend(103, 1, ledger.EntryID(i), fmt.Sprint(i))}) != nil {
 			break
 		}
 		if i == n/2 {
@@ -180,15 +192,13 @@ func TestLeaderStopsRetryGivesNoDuplicates(t *testing.T) {
 	for a := range answered {
 		acked = a
 	}
-	next := c.leader(1, old)
+	c.stop(old)
 	for i := range n {
-		res := c.executeAt(next, 1, command(testAppend(7, 1, ledger.EntryID(i), fmt.Sprint(i))))
-		if res.Code != bookiepb.Code_OK {
+		if res := c.execute(1, command(testAppend(103, 1, ledger.EntryID(i), fmt.Sprint(i)))); res.Code != bookiepb.Code_OK {
 			t.Fatalf("retry of %d: %v", i, res)
 		}
 	}
-	c.stop(old)
-	got, _ := c.read(next, &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 0, Confirmed: n - 1})
+	got, _ := c.read(c.leader(1), &bookiepb.ReadRequest{Group: 1, Ledger: 103, First: 0, Confirmed: n - 1})
 	for i, p := range got {
 		if p != fmt.Sprint(i) {
 			t.Fatalf("entry %d is %q", i, p)
@@ -197,14 +207,15 @@ func TestLeaderStopsRetryGivesNoDuplicates(t *testing.T) {
 	if len(got) != n || acked >= n {
 		t.Fatalf("%d entries, acked up to %d", len(got), acked)
 	}
+	c.start(old, listen(t, c.nodes[old].addr))
+	c.ready(old)
 }
 
 // All bookies lose power at once: everything that was answered is there afterwards, the replicas agree.
-func TestPowerCutOfAll(t *testing.T) {
-	c := newCluster(t, 3, nil)
-	c.want(c.execute(2, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
+func testPowerCutOfAll(t *testing.T, c *cluster) {
+	c.want(c.execute(2, ledger.Command{Op: ledger.OpCreate, Ledger: 104, Epoch: 1}), bookiepb.Code_OK, -1)
 	for i := range 40 {
-		c.want(c.execute(2, command(testAppend(7, 1, ledger.EntryID(i), fmt.Sprint("e", i)))), bookiepb.Code_OK, int64(i))
+		c.want(c.execute(2, command(testAppend(104, 1, ledger.EntryID(i), fmt.Sprint("e", i)))), bookiepb.Code_OK, int64(i))
 	}
 	seed := uint64(1)
 	for id, b := range c.nodes {
@@ -220,23 +231,22 @@ func TestPowerCutOfAll(t *testing.T) {
 	for id := range c.nodes {
 		c.ready(id)
 	}
-	got, _ := c.read(c.leader(2), &bookiepb.ReadRequest{Group: 2, Ledger: 7, First: 0, Confirmed: 39})
+	got, _ := c.read(c.leader(2), &bookiepb.ReadRequest{Group: 2, Ledger: 104, First: 0, Confirmed: 39})
 	if len(got) != 40 || got[39] != "e39" {
 		t.Fatalf("%d entries after the power cut", len(got))
 	}
-	c.want(c.execute(2, command(testAppend(7, 1, 40, "more"))), bookiepb.Code_OK, 40)
+	c.want(c.execute(2, command(testAppend(104, 1, 40, "more"))), bookiepb.Code_OK, 40)
 	c.eventually("replicas agree", func() bool {
 		var states []ledger.State
 		for _, b := range c.nodes {
-			st, _ := b.groups.get(2).fsm.state(7)
+			st, _ := b.groups.get(2).fsm.state(104)
 			states = append(states, st)
 		}
 		return states[0] == states[1] && states[1] == states[2] && states[0].Last == 40
 	})
 }
 
-func TestStatus(t *testing.T) {
-	c := newCluster(t, 3, nil)
+func testStatus(t *testing.T, c *cluster) {
 	for id := range c.nodes {
 		var st *bookiepb.StatusResponse
 		c.eventually("all groups have leaders", func() bool {

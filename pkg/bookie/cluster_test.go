@@ -47,6 +47,7 @@ const patience = 20 * time.Second
 
 func newCluster(t *testing.T, n int, change func(*Options)) *cluster {
 	t.Helper()
+	t.Parallel() // a cluster mostly waits for its elections
 	c := &cluster{t: t, dir: t.TempDir(), change: change, nodes: map[string]*testBookie{}, conns: map[string]*grpc.ClientConn{}}
 	listeners := map[string]net.Listener{}
 	for i := range n {
@@ -94,7 +95,7 @@ func (c *cluster) options(b *testBookie, l net.Listener) Options {
 		DataDir: "/data", MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, Listener: l, ListenAddress: b.addr,
 		Journal: JournalOptions{SegmentSize: 4 << 20, WriteTimeout: 2 * time.Second},
 		Raft: RaftOptions{
-			PreferredTimeout: 300 * time.Millisecond, FollowerTimeout: 600 * time.Millisecond, MetadataTimeout: 400 * time.Millisecond,
+			PreferredTimeout: 400 * time.Millisecond, FollowerTimeout: 800 * time.Millisecond, MetadataTimeout: 500 * time.Millisecond,
 			RPCTimeout: 2 * time.Second,
 		},
 		MinFreeSpace: 1,

@@ -1,0 +1,260 @@
+package bookie
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/vfs"
+)
+
+func openJournal(t *testing.T, fs vfs.FS) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(journal.Options{Dir: "/j", FS: fs, SegmentSize: 1 << 20, SyncData: true, WriteDeadline: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+func testLogs(from, to, term uint64) []*raft.Log {
+	var out []*raft.Log
+	for i := from; i <= to; i++ {
+		out = append(out, &raft.Log{
+			Index: i, Term: term, Type: raft.LogCommand, Data: fmt.Append(nil, "data", i), Extensions: []byte("ext"),
+			AppendedAt: time.Unix(1000, int64(i)),
+		})
+	}
+	return out
+}
+
+// What raft expects of a log store and a stable store, one line each.
+func TestJournalStoreKeepsRaftsContract(t *testing.T) {
+	s := journalStore{openJournal(t, vfs.NewMem()).Group(3)}
+	bounds := func(first, last uint64) {
+		t.Helper()
+		f, err1 := s.FirstIndex()
+		l, err2 := s.LastIndex()
+		if f != first || l != last || err1 != nil || err2 != nil {
+			t.Fatalf("log is [%d, %d] (%v, %v), want [%d, %d]", f, l, err1, err2, first, last)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got raft.Log
+	bounds(0, 0)
+	if err := s.GetLog(1, &got); err != raft.ErrLogNotFound { //nolint:errorlint // the library compares so
+		t.Fatalf("missing entry: %v", err)
+	}
+	must(s.StoreLogs(testLogs(1, 10, 1)))
+	bounds(1, 10)
+	must(s.GetLog(7, &got))
+	want := testLogs(7, 7, 1)[0]
+	if got.Index != 7 || got.Term != 1 || got.Type != want.Type || string(got.Data) != "data7" ||
+		string(got.Extensions) != "ext" || !got.AppendedAt.Equal(want.AppendedAt) {
+		t.Fatalf("entry 7 is %+v", got)
+	}
+	for _, i := range []uint64{0, 11} {
+		if err := s.GetLog(i, &got); err != raft.ErrLogNotFound { //nolint:errorlint // the library compares so
+			t.Fatalf("entry %d: %v", i, err)
+		}
+	}
+	must(s.DeleteRange(8, 10)) // a conflict
+	bounds(1, 7)
+	must(s.StoreLog(testLogs(8, 8, 2)[0]))
+	must(s.GetLog(8, &got))
+	if got.Term != 2 {
+		t.Fatalf("entry 8 is of term %d", got.Term)
+	}
+	must(s.DeleteRange(1, 5)) // compaction
+	bounds(6, 8)
+	if err := s.GetLog(5, &got); err != raft.ErrLogNotFound { //nolint:errorlint // the library compares so
+		t.Fatalf("compacted entry: %v", err)
+	}
+	must(s.DeleteRange(20, 30))
+	bounds(6, 8)
+	if err := s.DeleteRange(7, 7); err == nil {
+		t.Fatal("a hole in the middle")
+	}
+	must(s.DeleteRange(1, 100)) // everything: what raft does after it installed a snapshot
+	bounds(0, 0)
+	must(s.StoreLogs(testLogs(50, 52, 3)))
+	bounds(50, 52)
+	if !s.IsMonotonic() {
+		t.Error("gaps are not possible, and raft has to know")
+	}
+
+	if v, err := s.Get([]byte("k")); err != nil || len(v) != 0 {
+		t.Errorf("missing key: %q %v", v, err)
+	}
+	if n, err := s.GetUint64([]byte("n")); err != nil || n != 0 {
+		t.Errorf("missing number: %d %v", n, err)
+	}
+	must(s.Set([]byte("k"), []byte("v")))
+	must(s.SetUint64([]byte("n"), 1<<40))
+	if v, err := s.Get([]byte("k")); err != nil || string(v) != "v" {
+		t.Errorf("key: %q %v", v, err)
+	}
+	if n, err := s.GetUint64([]byte("n")); err != nil || n != 1<<40 {
+		t.Errorf("number: %d %v", n, err)
+	}
+}
+
+// The first configuration is written once. A crash at any moment in between is made good; a lost log is not.
+func TestBootstrapOnce(t *testing.T) {
+	for n := int64(1); ; n++ {
+		mem := vfs.NewMem()
+		j, err := journal.Open(journal.Options{Dir: "/j", FS: mem, SegmentSize: 64 << 10, SyncData: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem.PowerOffAfter(n)
+		first := bootstrap(journalStore{j.Group(1)}, []string{"a", "b"})
+		_ = j.Close() // its power is off
+		j = openJournal(t, mem.Crash(uint64(n)))
+		s := journalStore{j.Group(1)}
+		if err := bootstrap(s, []string{"a", "b"}); err != nil {
+			t.Fatalf("after a crash at operation %d: %v", n, err)
+		}
+		var log raft.Log
+		term, _ := s.GetUint64(termKey)
+		if err := s.GetLog(1, &log); err != nil || term != 1 || len(raft.DecodeConfiguration(log.Data).Servers) != 2 {
+			t.Fatalf("crash at operation %d: entry %+v, term %d, %v", n, log, term, err)
+		}
+		if first == nil {
+			break // no crash any more
+		}
+	}
+	s := journalStore{openJournal(t, vfs.NewMem()).Group(1)}
+	if err := bootstrap(s, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteRange(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := bootstrap(s, []string{"a"}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("bootstrapped again over a lost log: %v", err)
+	}
+}
+
+// failingStore fails as the test says.
+type failingStore struct {
+	store
+	err error
+}
+
+func (s *failingStore) StoreLogs([]*raft.Log) error      { return s.err }
+func (s *failingStore) Set([]byte, []byte) error         { return s.err }
+func (s *failingStore) SetUint64([]byte, uint64) error   { return s.err }
+func (s *failingStore) GetLog(uint64, *raft.Log) error   { return s.err }
+func (s *failingStore) DeleteRange(uint64, uint64) error { return s.err }
+
+// A replica whose store failed says nothing any more: raft goes on with a lie, and the transport keeps it inside.
+func TestFailedReplicaIsSilent(t *testing.T) {
+	broken := errors.New("broken")
+	var reported error
+	h := newHealth(func(err error) { reported = err })
+	s := &guardedStore{store: &failingStore{err: broken}, health: h, stop: make(chan struct{})}
+	if err := s.SetUint64(termKey, 5); err != nil {
+		t.Errorf("raft would panic: %v", err)
+	}
+	if !errors.Is(reported, broken) || !errors.Is(reported, ErrStore) || h.ok() {
+		t.Errorf("reported %v", reported)
+	}
+	var log raft.Log
+	if err := s.GetLog(9, &log); err != nil || log.Index != 9 || log.Type != raft.LogNoop {
+		t.Errorf("raft would panic: %v %+v", err, log)
+	}
+	if err := s.StoreLogs(nil); err == nil {
+		t.Error("a failed store takes writes")
+	}
+	if err := s.DeleteRange(1, 2); err == nil {
+		t.Error("a failed store deletes")
+	}
+	links := newLinks(identity{clusterID: "c", bookieID: "a"}, nil, newConns(), nil)
+	defer links.close()
+	tr := newTransport(1, links, h, RaftOptions{RPCTimeout: time.Second})
+	if err := tr.RequestVote("b", "b", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{}); !errors.Is(err, errStopped) {
+		t.Errorf("a failed replica asked for a vote: %v", err)
+	}
+	if _, err := tr.serve(t.Context(), &raft.RequestVoteRequest{}, nil, time.Second); !errors.Is(err, errStopped) {
+		t.Errorf("a failed replica answered: %v", err)
+	}
+}
+
+// An answer that raft gives while the replica fails does not leave it.
+func TestAnswerAfterFailureIsDropped(t *testing.T) {
+	h := newHealth(nil)
+	links := newLinks(identity{clusterID: "c", bookieID: "a"}, nil, newConns(), nil)
+	defer links.close()
+	tr := newTransport(1, links, h, RaftOptions{RPCTimeout: time.Second})
+	go func() {
+		rpc := <-tr.Consumer()
+		h.fail(errors.New("the vote was not persisted"))
+		rpc.Respond(&raft.RequestVoteResponse{Granted: true}, nil)
+	}()
+	if resp, err := tr.serve(t.Context(), &raft.RequestVoteRequest{}, nil, time.Second); err == nil {
+		t.Errorf("a vote left: %+v", resp)
+	}
+}
+
+// A full disk passes: an append is refused, a term is kept when there is room again.
+func TestFullDiskPasses(t *testing.T) {
+	h := newHealth(nil)
+	inner := &spaceStore{full: 3}
+	s := &guardedStore{store: inner, health: h, stop: make(chan struct{})}
+	if err := s.StoreLogs(nil); !errors.Is(err, journal.ErrNoSpace) || !h.ok() {
+		t.Errorf("append on a full disk: %v", err)
+	}
+	if err := s.SetUint64(termKey, 1); err != nil || !h.ok() || inner.kept != 1 {
+		t.Errorf("term on a disk that was full for a while: %v, kept %d", err, inner.kept)
+	}
+}
+
+type spaceStore struct {
+	store
+	full, kept int
+}
+
+func (s *spaceStore) StoreLogs([]*raft.Log) error { return s.try() }
+
+func (s *spaceStore) SetUint64([]byte, uint64) error {
+	err := s.try()
+	if err == nil {
+		s.kept++
+	}
+	return err
+}
+
+func (s *spaceStore) try() error {
+	if s.full > 0 {
+		s.full--
+		return journal.ErrNoSpace
+	}
+	return nil
+}
+
+func TestDeadlineStore(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	s := deadlineStore{&hangingStore{release: release}, 10 * time.Millisecond}
+	if err := s.StoreLogs(nil); err == nil {
+		t.Error("no deadline")
+	}
+}
+
+type hangingStore struct {
+	store
+	release chan struct{}
+}
+
+func (s *hangingStore) StoreLogs([]*raft.Log) error { <-s.release; return nil }
