@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +23,9 @@ import (
 
 const benchTopic = "persistent://public/default/bench"
 
-// load publishes the warm-up and then the measured messages. usage is read before and after the latter.
-func load(o options, addr string, usage func() (broker, bookies harness.Usage, err error), broker *harness.Proc) (result, error) {
+// load publishes the warm-up and then the measured messages. usage is read before and after the latter. procs are the
+// daemons, the broker first.
+func load(o options, addr string, usage func() (broker, bookies harness.Usage, err error), procs ...*harness.Proc) (result, error) {
 	var r result
 	producers, err := openProducers(o, addr)
 	if err != nil {
@@ -39,13 +40,13 @@ func load(o options, addr string, usage func() (broker, bookies harness.Usage, e
 	if _, err := publish(producers, o.count/10, o.window); err != nil {
 		return r, fmt.Errorf("warm-up: %w", err)
 	}
-	m0, a0 := memory(broker)
+	m0, a0 := memory(procs)
 	b0, k0, err := usage()
 	if err != nil {
 		return r, err
 	}
 	own0, received0 := ownCPU(), received.Load()
-	stopProfile := profile(o, broker)
+	stopProfile := profile(o, procs)
 	if r.elapsed, err = publish(producers, o.count, o.window); err != nil {
 		return r, err
 	}
@@ -54,7 +55,7 @@ func load(o options, addr string, usage func() (broker, bookies harness.Usage, e
 	if err != nil {
 		return r, err
 	}
-	m1, a1 := memory(broker)
+	m1, a1 := memory(procs)
 	r.received = received.Load() - received0
 	r.broker, r.bookies, r.loadCPU = b1.Minus(b0), k1.Minus(k0), ownCPU()-own0
 	r.mallocs, r.allocated = m1-m0, a1-a0
@@ -253,12 +254,12 @@ func ownCPU() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// memory reads the allocation counters of a daemon from its metrics.
-func memory(p *harness.Proc) (mallocs, bytes float64) {
-	if p == nil {
+// memory reads the allocation counters of the first daemon, the broker, from its metrics.
+func memory(procs []*harness.Proc) (mallocs, bytes float64) {
+	if len(procs) == 0 {
 		return 0, 0
 	}
-	resp, err := http.Get("http://" + p.HTTP + "/metrics")
+	resp, err := http.Get("http://" + procs[0].HTTP + "/metrics")
 	if err != nil {
 		return 0, 0
 	}
@@ -275,34 +276,33 @@ func memory(p *harness.Proc) (mallocs, bytes float64) {
 	return mallocs, bytes
 }
 
-// profile fetches a CPU profile of the broker while the measurement runs; the returned func waits for it.
-func profile(o options, broker *harness.Proc) func() {
-	if o.profile == "" || broker == nil {
+// profile fetches CPU profiles of the daemons while the measurement runs; the returned func waits for them.
+func profile(o options, procs []*harness.Proc) func() {
+	if o.profile == "" {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+broker.HTTP+"/debug/pprof/profile?seconds=5", nil)
-		if err != nil {
-			return
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "profile:", err)
-			return
-		}
-		defer resp.Body.Close()
-		f, err := os.Create(o.profile)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "profile:", err)
-			return
-		}
-		defer f.Close()
-		if _, err := f.ReadFrom(resp.Body); err != nil {
-			fmt.Fprintln(os.Stderr, "profile:", err)
-		}
-	}()
-	return func() { <-done; cancel() }
+	var wg sync.WaitGroup
+	for _, p := range procs {
+		wg.Go(func() {
+			if err := fetchProfile(p, filepath.Join(o.profile, p.Name+".prof")); err != nil {
+				fmt.Fprintln(os.Stderr, "profile:", err)
+			}
+		})
+	}
+	return wg.Wait
+}
+
+func fetchProfile(p *harness.Proc, path string) error {
+	resp, err := http.Get("http://" + p.HTTP + "/debug/pprof/profile?seconds=5")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.ReadFrom(resp.Body)
+	return err
 }

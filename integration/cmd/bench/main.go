@@ -42,7 +42,7 @@ func main() {
 	flag.Var(&o.brokerSets, "broker-set", "name=value for brokerd")
 	flag.Var(&o.bookieSets, "bookie-set", "name=value for bookied")
 	flag.StringVar(&o.bareServer, "bare-server", "", "serve the bare loop on this address (used by bench itself)")
-	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of brokerd during the measurement to this file")
+	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of the daemons during the measurement to this directory")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -104,11 +104,11 @@ func measureBare(o options) (result, error) {
 	if err := listening(addr); err != nil {
 		return result{}, err
 	}
-	o.consumers = 0
+	o.consumers, o.profile = 0, ""
 	return load(o, addr, func() (harness.Usage, harness.Usage, error) {
 		u, err := harness.UsageOf(p.PID())
 		return u, harness.Usage{}, err
-	}, nil)
+	})
 }
 
 // listening waits until somebody accepts connections, for ten seconds at most.
@@ -125,6 +125,10 @@ func listening(addr string) error {
 }
 
 func measureCluster(o options) (result, error) {
+	if o.profile != "" {
+		o.brokerSets = append(o.brokerSets, "pprofEnabled=true")
+		o.bookieSets = append(o.bookieSets, "pprofEnabled=true")
+	}
 	c, err := harness.NewCluster(harness.Options{
 		Bin: o.bin, Dir: o.dir, Bookies: 3, Brokers: 1, BrokerSets: o.brokerSets, BookieSets: o.bookieSets,
 	})
@@ -153,7 +157,7 @@ func measureCluster(o options) (result, error) {
 		}
 		return b, sum, nil
 	}
-	r, err := load(o, c.URLs[0][len("pulsar://"):], usage, broker)
+	r, err := load(o, c.URLs[0][len("pulsar://"):], usage, append([]*harness.Proc{broker}, c.Bookies...)...)
 	if err != nil {
 		return r, fmt.Errorf("%w\n%s", err, c.Logs(20))
 	}
