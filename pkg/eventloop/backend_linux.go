@@ -93,7 +93,7 @@ func (g *Group) accepted(fd int, local net.Addr, from unix.Sockaddr) {
 		local = tcpAddr(sa)
 	}
 	c := g.newConn(local, tcpAddr(from))
-	c.link = &socket{c: c, fd: fd}
+	c.link = &socket{c: c, fd: fd, poller: c.loop.poller.sockets()}
 	g.arrive(c)
 }
 
@@ -149,7 +149,8 @@ func newEpoll() (*epoll, error) {
 	return p, nil
 }
 
-func (p *epoll) close() { _ = p.file.Close() }
+func (p *epoll) close()          { _ = p.file.Close() }
+func (p *epoll) sockets() *epoll { return p }
 
 // wake makes the wait of the loop end by letting its deadline pass.
 func (p *epoll) wake() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) }
@@ -201,6 +202,7 @@ func (p *epoll) dispatch(l *Loop, e *unix.EpollEvent) {
 type socket struct {
 	c        *Conn
 	fd       int
+	poller   *epoll
 	interest uint32
 	blocked  bool // the kernel's buffer is full and EPOLLOUT has not come yet
 }
@@ -211,10 +213,7 @@ func (s *socket) want(events uint32, op int) error {
 	if op == unix.EPOLL_CTL_MOD && events == s.interest {
 		return nil
 	}
-	p, ok := s.c.loop.poller.(*epoll)
-	if !ok {
-		return ErrNoBackend
-	}
+	p := s.poller
 	s.interest = events
 	e := unix.EpollEvent{Events: events, Fd: s.c.slot, Pad: int32(s.c.id)}
 	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(p.fd), uintptr(op), uintptr(s.fd),
@@ -332,7 +331,7 @@ func (s *socket) write() {
 	if s.blocked {
 		return
 	}
-	p, _ := c.loop.poller.(*epoll)
+	p := s.poller
 	for range flushRounds {
 		n, offered, errno := s.writeSome(p)
 		if errno == unix.EAGAIN {

@@ -2,9 +2,10 @@
 
 package eventloop
 
-import (
-	"net"
-)
+import "net"
+
+// epoll does not exist here.
+type epoll struct{}
 
 const defaultBackend = Portable
 

@@ -1,6 +1,7 @@
 package eventloop_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -100,6 +101,7 @@ type kind struct {
 	backend eventloop.Backend
 	pipe    bool
 	tls     bool
+	prepare func(*eventloop.Options)
 }
 
 func kinds() []kind {
@@ -123,6 +125,9 @@ type rig struct {
 func start(t testing.TB, k kind, h eventloop.Handler, o eventloop.Options) *rig {
 	t.Helper()
 	o.Backend = k.backend
+	if k.prepare != nil {
+		k.prepare(&o)
+	}
 	g, err := eventloop.New(h, o)
 	if err != nil {
 		t.Fatal(err)
@@ -185,8 +190,12 @@ func (r *rig) dial() net.Conn {
 func frame(n int, seed byte) []byte {
 	b := make([]byte, 4+n)
 	binary.BigEndian.PutUint32(b, uint32(n))
-	for i := range n {
+	const period = 256
+	for i := range min(n, period) {
 		b[4+i] = seed + byte(i*7)
+	}
+	for at := period; at < n; at *= 2 {
+		copy(b[4+at:], b[4:4+at])
 	}
 	return b
 }
@@ -206,6 +215,9 @@ func expect(t testing.TB, c io.Reader, want []byte) {
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(c, got); err != nil {
 		t.Fatalf("after %d of %d bytes: %v", n, len(want), err)
+	}
+	if bytes.Equal(got, want) {
+		return
 	}
 	for i := range want {
 		if got[i] != want[i] {

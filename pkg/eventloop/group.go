@@ -49,7 +49,7 @@ func New(h Handler, o Options) (*Group, error) {
 	g.mu.listeners = map[acceptor]struct{}{}
 	g.complain.log = o.Logger
 	for i := range o.Loops {
-		p, err := newPoller(o.Backend)
+		p, err := o.newPoller()
 		if err != nil {
 			for _, l := range g.loops {
 				l.poller.close()

@@ -74,6 +74,8 @@ type poller interface {
 	poll(l *Loop, block bool)
 	// wake ends a wait that is under way, or the next one.
 	wake()
+	// sockets returns the epoll that sockets of the loop are registered with, nil if there is none.
+	sockets() *epoll
 	close()
 }
 

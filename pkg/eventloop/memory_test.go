@@ -11,8 +11,8 @@ import (
 	"geminga/pkg/eventloop"
 )
 
-// announced is how many connections announce a frame that they do not send.
-const announced = 10_000
+// most is how many connections announce a frame that they do not send, if there are descriptors for both ends.
+const most = 10_000
 
 func heap() uint64 {
 	runtime.GC()
@@ -25,9 +25,12 @@ func heap() uint64 {
 // TestAnnouncedFramesCostNothing opens 10,000 connections that announce 5 MiB each and send one byte of it. Memory
 // follows the bytes received.
 func TestAnnouncedFramesCostNothing(t *testing.T) {
-	raiseFileLimit(t)
 	for _, k := range kinds()[:3] {
 		t.Run(k.name, func(t *testing.T) {
+			announced := connections(t)
+			if k.name != "default" {
+				announced = min(announced, 3000) // two goroutines each: slow under the race detector
+			}
 			var bytes atomic.Int64
 			h := &counting{echo: echo{}, got: &bytes}
 			r := start(t, k, h, eventloop.Options{Loops: 2})
@@ -47,7 +50,7 @@ func TestAnnouncedFramesCostNothing(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			within(t, "all bytes read", func() bool { return bytes.Load() == announced*int64(len(payload)) })
+			within(t, "all bytes read", func() bool { return bytes.Load() == int64(announced*len(payload)) })
 			perConn := int(heap()-before) / announced
 			roots := int(r.group.LiveRootBytes()) / announced
 			t.Logf("per connection: %d B heap and stacks (both ends), %d B in roots", perConn, roots)
@@ -63,7 +66,7 @@ func TestAnnouncedFramesCostNothing(t *testing.T) {
 				}
 				_ = c.Close()
 			}
-			within(t, "all closed", func() bool { return h.closed.Load() == announced })
+			within(t, "all closed", func() bool { return h.closed.Load() == int64(announced) })
 		})
 	}
 }
@@ -98,15 +101,13 @@ func (r *rig) dialQuietly(t *testing.T) net.Conn {
 	return c
 }
 
-func raiseFileLimit(t *testing.T) {
+// connections returns how many connections the file limit, raised as far as allowed, permits.
+func connections(t *testing.T) int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		t.Skip(err)
 	}
-	if l.Cur < 2*announced+500 {
-		l.Cur = l.Max
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur < 2*announced+500 {
-			t.Skipf("only %d file descriptors", l.Cur)
-		}
-	}
+	l.Cur = max(l.Cur, min(l.Max, 2*most+500))
+	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
+	return min(most, int(l.Cur-500)/2)
 }

@@ -39,6 +39,8 @@ type Options struct {
 	TickInterval  time.Duration // 1 s
 	Logger        *slog.Logger
 	MeterProvider metric.MeterProvider
+
+	newPoller func() (poller, error) // for measurements of alternatives
 }
 
 // DefaultLoops returns the number of loops for n processors: min(2n, max(8, n/2)).
@@ -64,6 +66,10 @@ func (o *Options) EnsureDefaults() {
 	def(&o.ReadShare, 64<<10)
 	def(&o.HighWater, 64<<10)
 	def(&o.LowWater, o.HighWater/2)
+	if o.newPoller == nil {
+		backend := o.Backend
+		o.newPoller = func() (poller, error) { return newPoller(backend) }
+	}
 	if o.TickInterval == 0 {
 		o.TickInterval = time.Second
 	}

@@ -22,4 +22,6 @@ func (p *park) wake() {
 	}
 }
 
+func (p *park) sockets() *epoll { return nil }
+
 func (p *park) close() {}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package eventloop_test
+
+func blockingKinds() []kind { return nil }
