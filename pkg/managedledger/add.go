@@ -100,7 +100,7 @@ func (m *ManagedLedger) failed(w *writer, err error) {
 	switch {
 	case errors.Is(err, ledger.ErrFenced):
 		m.lose(fmt.Errorf("%w: %w: %s", ErrLost, err, w.ref))
-	case errors.Is(err, ledger.ErrShutdown):
+	case errors.Is(err, ledger.ErrShutdown), errors.Is(err, ledger.ErrBadCommand): // no other ledger will take it either
 		m.lose(err)
 	default:
 		m.trouble(causeError, err)

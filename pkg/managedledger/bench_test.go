@@ -34,7 +34,9 @@ func (b *instant) Read(ledger.Ref, ledger.EntryID, ledger.EntryID, ledger.Limits
 	panic("not in the cache")
 }
 
-func (b *instant) Get(key string, done func(metadata.Item, error)) { done(metadata.Item{Key: key}, nil) }
+func (b *instant) Get(key string, done func(metadata.Item, error)) {
+	done(metadata.Item{Key: key}, nil)
+}
 
 func (b *instant) List(_ string, done func([]metadata.Item, error)) { done(nil, nil) }
 

@@ -69,12 +69,10 @@ const (
 )
 
 type shard struct {
-	mu struct {
-		sync.Mutex
-		blocks     map[blockKey]*block
-		head, tail *block // in the order of making
-	}
-	_ [64]byte // own cache line
+	mu         sync.Mutex // guards all below
+	blocks     map[blockKey]*block
+	head, tail *block   // in the order of making
+	_          [64]byte // own cache line
 }
 
 type blockKey struct {
@@ -100,7 +98,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	c.copying.Store(o.CopyEntries)
 	c.free.New = func() any { return new(block) }
 	for i := range c.shards {
-		c.shards[i].mu.blocks = make(map[blockKey]*block)
+		c.shards[i].blocks = make(map[blockKey]*block)
 	}
 	var err error
 	c.metrics, err = c.register(o.MeterProvider)
@@ -229,24 +227,24 @@ func copied(payloads []ledger.Payload) []ledger.Payload {
 
 // block returns the block, made if need be. The shard is locked.
 func (s *shard) block(key blockKey, c *Cache, now time.Duration) *block {
-	if b := s.mu.blocks[key]; b != nil {
+	if b := s.blocks[key]; b != nil {
 		return b
 	}
 	b := c.free.Get().(*block)
 	b.key, b.made = key, now
-	s.mu.blocks[key] = b
+	s.blocks[key] = b
 	s.append(b)
 	return b
 }
 
 func (s *shard) append(b *block) {
 	b.next = nil
-	if s.mu.tail == nil {
-		s.mu.head = b
+	if s.tail == nil {
+		s.head = b
 	} else {
-		s.mu.tail.next = b
+		s.tail.next = b
 	}
-	s.mu.tail = b
+	s.tail = b
 }
 
 // shrink evicts down to the watermark: from the shard that has just grown, then from the others, since a budget that is
@@ -287,20 +285,20 @@ const (
 func (s *shard) take(judge func(*block) verdict) (taken *block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.mu.head != nil {
-		b := s.mu.head
+	for s.head != nil {
+		b := s.head
 		v := judge(b)
 		if v == stop {
 			break
 		}
-		if s.mu.head = b.next; s.mu.head == nil {
-			s.mu.tail = nil
+		if s.head = b.next; s.head == nil {
+			s.tail = nil
 		}
 		if v == requeue {
 			s.append(b)
 			continue
 		}
-		delete(s.mu.blocks, b.key)
+		delete(s.blocks, b.key)
 		b.next, taken = taken, b
 	}
 	return taken
@@ -345,7 +343,7 @@ func (c *Cache) lookup(out []ledger.Entry, want span) []ledger.Entry {
 	for i := range want.max.Entries {
 		e := int64(want.first) + int64(i)
 		if b == nil || e%blockSize == 0 {
-			if b = s.mu.blocks[blockKey{want.ledger, e / blockSize}]; b == nil {
+			if b = s.blocks[blockKey{want.ledger, e / blockSize}]; b == nil {
 				break
 			}
 		}

@@ -116,7 +116,7 @@ func (h *history) run() {
 		h.owner.ml = m
 		failed <- err
 	})
-	time.Sleep(time.Millisecond)
+	pass(time.Millisecond)
 	synctest.Wait()
 	if h.owner.ml == nil {
 		return
@@ -127,7 +127,7 @@ func (h *history) run() {
 			next++
 			h.owner.add(strconv.Itoa(next))
 		}
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 	}
 	add(3)
 	c := h.cursor()
@@ -138,7 +138,7 @@ func (h *history) run() {
 	g := h.owner.current().Group
 	h.cluster.LoseAcks(g, true)
 	add(2)
-	time.Sleep(300 * time.Millisecond)
+	pass(300 * time.Millisecond)
 	h.cluster.LoseAcks(g, false)
 	add(6)
 	h.ack(c, 1, 6)
@@ -151,10 +151,10 @@ func (h *history) run() {
 	add(2)
 	if c != nil {
 		on(h.owner.sub, func() { c.Close(nil) })
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 	}
 	on(h.owner.exec, func() { h.owner.ml.Close(func(error) {}) })
-	time.Sleep(10 * time.Second)
+	pass(10 * time.Second)
 }
 
 func (h *history) cursor() (c *managedledger.Cursor) {
@@ -162,7 +162,7 @@ func (h *history) cursor() (c *managedledger.Cursor) {
 		o := managedledger.CursorOptions{Name: "s", Durable: true, Initial: ledger.Earliest, Executor: h.owner.sub}
 		h.owner.ml.OpenCursor(o, func(got *managedledger.Cursor, _ error) { c = got })
 	})
-	time.Sleep(time.Millisecond)
+	pass(time.Millisecond)
 	synctest.Wait()
 	return c
 }
@@ -185,7 +185,7 @@ func (h *history) ack(c *managedledger.Cursor, numbers ...int) {
 			}
 		})
 	})
-	time.Sleep(time.Millisecond)
+	pass(time.Millisecond)
 }
 
 func (h *history) check(what string) {

@@ -19,7 +19,7 @@ func (w *world) filled(n, perLedger int) *node {
 	b.mustOpen()
 	for i := range n {
 		b.add(fmt.Sprint(i))
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 	}
 	synctest.Wait()
 	return b
@@ -51,7 +51,7 @@ func TestBacklogIsWhatCountingFinds(t *testing.T) {
 				})
 				if rnd.IntN(6) == 0 {
 					n.add("more")
-					time.Sleep(time.Millisecond)
+					pass(time.Millisecond)
 					all = n.results()
 				}
 				on(n.sub, func() { compareCursor(t, c, deleted, all) })
@@ -193,7 +193,10 @@ func TestSeekDuringARead(t *testing.T) {
 		w.cluster.Release(1)
 		synctest.Wait()
 		expect(t, "read", texts(got), "10 11 12")
-		on(n.sub, func() { c.Read(ledger.Limits{Entries: 3}, func([]ledger.Entry, error) { t.Error("done after close") }); c.Close(nil) })
+		on(n.sub, func() {
+			c.Read(ledger.Limits{Entries: 3}, func([]ledger.Entry, error) { t.Error("done after close") })
+			c.Close(nil)
+		})
 		synctest.Wait()
 	})
 }
@@ -224,7 +227,7 @@ func TestReadAt(t *testing.T) {
 			err := <-ch
 			return fmt.Sprintf("%s %v", texts(got), err)
 		}
-		time.Sleep(5 * time.Second) // out of the cache
+		pass(5 * time.Second) // out of the cache
 		got := readAt(pick(1, 2, 3, 7, 9, 18, 19))
 		expect(t, "from the bookies", got, "1 2 3 7 9 18 19 <nil>")
 		on(n.sub, func() { c.Delete(pick(2, 9), nil) })
@@ -239,7 +242,7 @@ func TestReadAt(t *testing.T) {
 func TestReadErrorMovesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		n := w.filled(5, 50)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		c := n.mustCursor(managedledger.CursorOptions{Name: "c", Initial: ledger.Earliest})
 		w.cluster.FailNext(bookietest.Read, 1, ledger.ErrUnreadable)
 		_, err := n.read(c, 2)
@@ -314,7 +317,7 @@ func TestReceiptsGather(t *testing.T) {
 			t.Errorf("%d records", records)
 		}
 		on(n.sub, func() { c.Delete([]ledger.Position{all[3].pos}, func(error) { answered++ }) })
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if records := w.cluster.Count(bookietest.Append) - before; records != 2 || answered != 21 {
 			t.Errorf("%d records, %d answered, though nothing has changed", records, answered)
 		}
@@ -345,7 +348,7 @@ func TestCursorLedgerMovesInTrouble(t *testing.T) {
 		if answered.Load() != 1 {
 			t.Errorf("%d answered", answered.Load())
 		}
-		time.Sleep(1100 * time.Millisecond)
+		pass(1100 * time.Millisecond)
 		synctest.Wait()
 		if answered.Load() != 2 || last.Group == old.Group {
 			t.Errorf("%d answered, records go to %s", answered.Load(), last)

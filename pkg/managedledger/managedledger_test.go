@@ -37,7 +37,7 @@ func TestRollover(t *testing.T) {
 		for i := range 95 {
 			n.add(fmt.Sprint(i))
 			want += fmt.Sprint(i) + " "
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 			synctest.Wait()
 		}
 		expect(t, "completed", texts(n.results())+" ", want)
@@ -82,7 +82,7 @@ func TestStallMovesToAnotherGroup(t *testing.T) {
 		w.cluster.LoseAcks(group, true)
 		n.add("c", "d")
 		start := time.Now()
-		time.Sleep(300 * time.Millisecond)
+		pass(300 * time.Millisecond)
 		n.add("e")
 		synctest.Wait()
 		expect(t, "completed", texts(n.results()), "a b c d e")
@@ -186,11 +186,11 @@ func TestDeleteRemovesEverything(t *testing.T) {
 		n.mustOpen()
 		for range 7 {
 			n.add("x")
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 		}
 		c := n.mustCursor(managedledger.CursorOptions{Name: "s", Durable: true, Initial: ledger.Earliest})
 		on(n.sub, func() { c.MarkDelete(n.ml.LastConfirmed(), nil) })
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		ch := make(chan error, 1)
 		on(n.exec, func() { n.ml.Delete(func(err error) { ch <- err }) })
 		if err := <-ch; err != nil {

@@ -11,7 +11,7 @@ type ring struct {
 	head, sent, tail uint64
 }
 
-const ringSize = 64
+const ringSize = 16 // to begin with
 
 func (r *ring) len() int { return int(r.tail - r.head) }
 

@@ -35,6 +35,7 @@ type roll struct {
 	// Backing off.
 	stalls    int // consecutive
 	lastStall time.Time
+	fruitless int // ledgers in a row that have taken nothing
 	replaced  int
 }
 

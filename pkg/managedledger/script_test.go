@@ -57,7 +57,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(wait)
+		pass(wait)
 	case "hold", "release", "down", "up", "lose-acks", "answer":
 		s.group(t, d)
 	case "fail", "unknown":
@@ -100,7 +100,7 @@ func (s *script) open(t *testing.T, d *datadriven.TestData, broker string) {
 		fmt.Fprintf(&s.out, "%v\n", err)
 		return
 	}
-	time.Sleep(time.Millisecond) // so that the ledger has an age
+	pass(time.Millisecond) // so that the ledger has an age
 }
 
 func (s *script) group(t *testing.T, d *datadriven.TestData) {

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 120, "number of simulated histories")
+	simSeeds = flag.Int("sim.seeds", 80, "number of simulated histories")
 	simFirst = flag.Uint64("sim.first", 1, "first seed")
 )
 
@@ -74,7 +74,7 @@ func (s *sim) step() {
 	case n < 45 && len(s.old) > 0:
 		s.add(s.old[s.rand.IntN(len(s.old))])
 	case n < 55:
-		time.Sleep(time.Duration(s.rand.IntN(400)) * time.Millisecond)
+		pass(time.Duration(s.rand.IntN(400)) * time.Millisecond)
 	case n < 65:
 		s.breakGroup()
 	case n < 72:
@@ -136,7 +136,7 @@ func (s *sim) healAll() {
 	for _, n := range s.old {
 		n.client.Heal()
 	}
-	time.Sleep(5 * time.Second)
+	pass(5 * time.Second)
 }
 
 func (s *sim) fault() {
@@ -308,4 +308,3 @@ func (s *sim) checkCursor(all []done) {
 		s.cursor.CheckInvariants()
 	})
 }
-

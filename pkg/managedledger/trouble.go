@@ -55,7 +55,20 @@ func (m *ManagedLedger) trouble(why cause, err error) {
 	if r.back == phasePreparing {
 		r.back = phaseSteady
 	}
-	m.create(w.ref.Group, m.replacement)
+	if r.fruitless++; w.confirmed.Load() != int64(ledger.NoEntry) {
+		r.fruitless = 0
+	}
+	if r.fruitless < 2 {
+		m.create(w.ref.Group, m.replacement)
+		return
+	}
+	// One ledger after the other refuses everything: the next one will hardly do better at once.
+	turn := r.turn
+	m.after(backoff(r.fruitless), func() {
+		if m.live() && turn == m.roll.turn {
+			m.create(w.ref.Group, m.replacement)
+		}
+	})
 }
 
 // replacement has the ledger to go on with. If the old one has come back meanwhile it is better to stay.

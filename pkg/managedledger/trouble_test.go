@@ -31,17 +31,17 @@ func TestLateAcknowledgementIsIgnored(t *testing.T) {
 		synctest.Wait()
 		w.cluster.LoseAcks(ref.Group, true)
 		n.add("b", "c")
-		time.Sleep(249 * time.Millisecond)
+		pass(249 * time.Millisecond)
 		old, oldWaiter := ref, late
 		synctest.Wait()
 		w.cluster.FailNext(bookietest.Commit, 3, ledger.ErrUnknown) // decided, but not put for a while
-		time.Sleep(6 * time.Millisecond)
+		pass(6 * time.Millisecond)
 		synctest.Wait()
 		on(n.exec, func() {})
 		oldWaiter.Appended(old, 2, nil)
 		synctest.Wait()
 		expect(t, "completed while the decision stands", texts(n.results()), "a")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		expect(t, "completed", texts(n.results()), "a b c")
 		if last := n.results()[2].pos; last.Ledger == old.ID {
 			t.Errorf("completed in the old ledger: %s", last)
@@ -63,7 +63,7 @@ func TestAbandonedAppendsHoldNothing(t *testing.T) {
 		n.mustOpen()
 		w.cluster.LoseAcks(n.current().Group, true)
 		n.add("a", "b")
-		time.Sleep(300 * time.Millisecond)
+		pass(300 * time.Millisecond)
 		synctest.Wait()
 		expect(t, "completed", texts(n.results()), "a b")
 		if held := w.cluster.Retained(); held != 0 {
@@ -82,7 +82,7 @@ func TestStallsBackOff(t *testing.T) {
 		}
 		for i := range 20 {
 			n.add(fmt.Sprint(i))
-			time.Sleep(3 * time.Second)
+			pass(3 * time.Second)
 		}
 		synctest.Wait()
 		if done := len(n.results()); done < 18 {
@@ -104,13 +104,13 @@ func TestPreparedLedgerIsUsedInTrouble(t *testing.T) {
 	inWorld(t, func(w *world) {
 		n := w.node(1, managedledger.Options{MaxEntriesPerLedger: 8, MinRolloverTime: 1})
 		n.mustOpen()
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		n.add("1", "2", "3", "4", "5", "6", "7")
 		synctest.Wait()
 		created := w.cluster.Count(bookietest.Create)
 		w.cluster.LoseAcks(n.current().Group, true)
 		n.add("8")
-		time.Sleep(251 * time.Millisecond)
+		pass(251 * time.Millisecond)
 		synctest.Wait()
 		expect(t, "completed", texts(n.results()), "1 2 3 4 5 6 7 8")
 		if got := w.cluster.Count(bookietest.Create); got != created {
@@ -128,7 +128,7 @@ func TestPreparedLedgerInTheSameGroupIsDropped(t *testing.T) {
 		w.cluster.Down(3)
 		n := w.node(1, managedledger.Options{MaxEntriesPerLedger: 8, MinRolloverTime: 1})
 		n.mustOpen()
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		n.add("1", "2", "3", "4", "5", "6", "7")
 		synctest.Wait()
 		w.cluster.Up(2)
@@ -148,7 +148,7 @@ func TestAddInsideCompleted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		n := w.node(1, managedledger.Options{MaxEntriesPerLedger: 5, MinRolloverTime: 1})
 		n.mustOpen()
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		for g := range ledger.GroupID(3) {
 			w.cluster.Delay(g+1, time.Millisecond)
 		}
@@ -166,7 +166,7 @@ func TestAddInsideCompleted(t *testing.T) {
 			}
 		}
 		n.add("0")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		synctest.Wait()
 		all := n.results()
 		if len(all) != 60 {
@@ -189,12 +189,12 @@ func TestRolloverByAge(t *testing.T) {
 		n := w.node(1, managedledger.Options{})
 		n.mustOpen()
 		first := n.current()
-		time.Sleep(9 * time.Hour)
+		pass(9 * time.Hour)
 		if n.current() != first {
 			t.Error("an empty ledger was rolled")
 		}
 		n.add("a")
-		time.Sleep(5 * time.Hour)
+		pass(5 * time.Hour)
 		synctest.Wait()
 		if n.current() == first {
 			t.Error("an old ledger was not rolled")
@@ -213,12 +213,12 @@ func TestFullLedgerIsNotRolledBeforeItsTime(t *testing.T) {
 		first := n.current()
 		for range 9 {
 			n.add("12345678901234567890")
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		if n.current() != first {
 			t.Error("rolled before 10 minutes")
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		n.add("x")
 		synctest.Wait()
 		n.add("y")
@@ -278,5 +278,35 @@ func TestOpenGivesUp(t *testing.T) {
 		}
 		w.cluster.Up(0)
 		n.mustOpen()
+	})
+}
+
+// TestNoLedgerTakesAnything: every group refuses every append for a while. Ledgers are not made by the thousand.
+func TestNoLedgerTakesAnything(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.node(1, managedledger.Options{})
+		n.mustOpen()
+		w.cluster.FailNext(bookietest.Append, 1<<30, ledger.ErrReadOnly)
+		n.add("a")
+		pass(10 * time.Second)
+		synctest.Wait()
+		if made := w.cluster.Count(bookietest.Create); made > 25 {
+			t.Errorf("%d ledgers in 10 s", made)
+		}
+		if left := len(w.cluster.Ledgers()); left > 2 {
+			t.Errorf("%d ledgers left", left)
+		}
+	})
+}
+
+// TestEntryThatNoLedgerTakes: going on would try for ever.
+func TestEntryThatNoLedgerTakes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.node(1, managedledger.Options{})
+		n.mustOpen()
+		w.cluster.FailNext(bookietest.Append, 1, ledger.ErrBadCommand)
+		n.add("a")
+		synctest.Wait()
+		mustBe(t, n.lostErr(), ledger.ErrBadCommand)
 	})
 }
