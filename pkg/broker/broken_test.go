@@ -230,7 +230,7 @@ func TestHandshakeRules(t *testing.T) {
 
 func TestDeadlines(t *testing.T) {
 	s, _ := start(t, func(o *Options) {
-		o.HandshakeTimeout, o.KeepAliveInterval = 100*time.Millisecond, 100*time.Millisecond
+		o.HandshakeTimeout, o.KeepAliveInterval = 50*time.Millisecond, 50*time.Millisecond
 	})
 	silent := dial(t, s)
 	silent.closed() // no CONNECT

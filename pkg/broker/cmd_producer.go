@@ -158,9 +158,9 @@ func (p *producer) leave(drained func()) {
 	if t == nil {
 		return // opened will see that the connection is closed
 	}
-	h.leaveProducer(p)
 	p.c.state.post(h)
 	h.exec.PostFunc(func() { h.t.RemoveProducer(t, drained) })
+	h.leaveProducer(p) // after the post: whoever finds the name free in peers may try again
 }
 
 func properties(kvs []*pulsarpb.KeyValue) map[string]string {

@@ -147,8 +147,8 @@ func (k *consumer) leave(done func(error)) {
 	if t == nil {
 		return
 	}
-	k.hosted.leaveConsumer(k)
 	t.Executor().PostFunc(func() { t.Close(done) })
+	k.hosted.leaveConsumer(k) // after the post, as for producers
 }
 
 // resumeConsumers tells the consumers of a connection that it is writable again.

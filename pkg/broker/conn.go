@@ -28,6 +28,7 @@ type conn struct {
 	opened        time.Time
 	pinged        time.Time // zero: no PING is unanswered
 	probes        []probe
+	stuck         stuck
 
 	producers map[uint64]*producer
 	consumers map[uint64]*consumer
@@ -150,6 +151,9 @@ func (c *conn) tick(now time.Time) {
 			c.say(kindHandshake, "Connection closed: no CONNECT in time")
 			c.ec.Close(errHandshake)
 		}
+	case c.stuck.check(now, c.ec.Outbound()) > 2*o.KeepAliveInterval:
+		c.say(kindSlowReader, "Connection closed: client does not read", "unread", c.ec.Outbound())
+		c.ec.Close(errSlowReader)
 	case c.ec.Paused(): // what the client sends is not read, so silence says nothing
 		c.pinged = time.Time{}
 	case !c.pinged.IsZero():
@@ -160,6 +164,20 @@ func (c *conn) tick(now time.Time) {
 	case quiet > o.KeepAliveInterval:
 		c.ping(now)
 	}
+}
+
+// stuck measures how long a client has not read anything of much output.
+type stuck struct {
+	since time.Time
+	bytes int
+}
+
+func (s *stuck) check(now time.Time, outbound int) time.Duration {
+	if outbound < maxOutbound || outbound < s.bytes || s.since.IsZero() {
+		s.since = now
+	}
+	s.bytes = outbound
+	return now.Sub(s.since)
 }
 
 func (c *conn) ping(now time.Time) {

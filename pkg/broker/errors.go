@@ -29,10 +29,11 @@ var (
 	errBadName       = errors.New("subscription name is empty or too long")
 
 	// Reasons to close a connection.
-	errProtocol  = errors.New("protocol violation")
-	errHandshake = errors.New("no CONNECT in time")
-	errKeepAlive = errors.New("no answer to PING")
-	errReplaced  = errors.New("connection found dead when its client came back")
+	errProtocol   = errors.New("protocol violation")
+	errHandshake  = errors.New("no CONNECT in time")
+	errKeepAlive  = errors.New("no answer to PING")
+	errReplaced   = errors.New("connection found dead when its client came back")
+	errSlowReader = errors.New("client does not read")
 )
 
 // fault says what a client is told about an error.

@@ -341,3 +341,15 @@ func batchFrame(t *testing.T, producer, sequence uint64, n int32) []byte {
 	}
 	return b
 }
+
+func lookupFrame(t *testing.T) []byte {
+	t.Helper()
+	b, err := protocol.AppendCommand(nil, &pulsarpb.BaseCommand{
+		Type:        pulsarpb.BaseCommand_LOOKUP.Enum(),
+		LookupTopic: &pulsarpb.CommandLookupTopic{Topic: proto.String(name(1)), RequestId: proto.Uint64(1)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

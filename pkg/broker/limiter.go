@@ -19,6 +19,7 @@ const (
 	kindOutOfOrder
 	kindHandshake
 	kindKeepAlive
+	kindSlowReader
 	kinds
 )
 

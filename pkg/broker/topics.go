@@ -243,7 +243,7 @@ func (ts *topics) all(b *bundle) []*hosted {
 	defer ts.mu.Unlock()
 	var out []*hosted
 	for _, h := range ts.mu.byName {
-		if b == nil || h.bundle == b {
+		if b == nil || h.bundle.key == b.key {
 			out = append(out, h)
 		}
 	}
