@@ -160,6 +160,54 @@ func TestMetadataSnapshotRestores(t *testing.T) {
 	}
 }
 
+// A member that was away gets a snapshot when the log behind it is compacted, even with entries of its own that nobody
+// else has.
+func TestMetadataMemberCatchesUpBySnapshot(t *testing.T) {
+	c := newCluster(t, 3, func(o *Options) { o.Raft.TrailingLogs = 1 })
+	lead := c.leader(0)
+	away := map[string]string{"a": "b", "b": "c", "c": "a"}[lead]
+	c.stop(away)
+	// It comes back with entries of a term that was never elected.
+	bolt, err := openBolt(c.options(c.nodes[away], nil).MetadataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, _ := bolt.LastIndex()
+	if err := bolt.StoreLogs(testLogs(last+1, last+40, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := bolt.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		c.commit(metadata.Txn{}.Then(metadata.Put(fmt.Sprint("/k/", i), []byte("v"))))
+	}
+	if err := c.nodes[c.leader(0)].meta.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	c.start(away, listen(t, c.nodes[away].addr))
+	select {
+	case err := <-c.nodes[away].Failed():
+		if !errors.Is(err, errDiverged) {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the member does not notice that its log disagrees")
+	}
+	c.stop(away) // a supervisor would
+	c.start(away, listen(t, c.nodes[away].addr))
+	c.eventually("the member catches up", func() bool {
+		_, rev := c.nodes[away].meta.fsm.get("/k/19")
+		_, want := c.nodes[c.leader(0)].meta.fsm.get("/k/19")
+		return rev == want
+	})
+	c.commit(metadata.Txn{}.Then(metadata.Put("/k/more", nil)))
+	c.eventually("the member follows", func() bool {
+		it, _ := c.nodes[away].meta.fsm.get("/k/more")
+		return it.Version != 0
+	})
+}
+
 // A round of verification answers only those who came before it began.
 func TestVerifierCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

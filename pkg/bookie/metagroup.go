@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -90,6 +88,9 @@ func openMetaGroup(o *Options, links *links, log *slog.Logger, onReady func(bool
 	if err != nil {
 		return nil, fmt.Errorf("metadata snapshots: %w", err)
 	}
+	if err := healLog(bolt, snapshots, log); err != nil {
+		return nil, fmt.Errorf("metadata group: %w", err)
+	}
 	g := &metaGroup{bolt: bolt, opts: o}
 	g.health = newHealth(failed)
 	g.book, g.log, g.wait, g.stop = links.book, log, o.ApplyTimeout, make(chan struct{})
@@ -102,7 +103,8 @@ func openMetaGroup(o *Options, links *links, log *slog.Logger, onReady func(bool
 	err = g.start(links, o.Raft, nodeOptions{
 		id: ledger.MetadataGroup, timeout: timeout, fsm: g.fsm,
 		store:     &guardedStore{store: deadlineStore{bolt, boltDeadline}, health: g.health, stop: g.stop},
-		snapshots: &lockedSnapshots{SnapshotStore: snapshots}, every: o.Raft.SnapshotEvery,
+		snapshots: &lockedSnapshots{SnapshotStore: snapshots, log: bolt, diverged: g.health.fail},
+		every:     o.Raft.SnapshotEvery, trailing: o.Raft.TrailingLogs,
 		onReady: func(leading bool) {
 			if !leading {
 				g.fsm.cut() // the watches here would miss what the next leader commits
@@ -172,49 +174,4 @@ func (g *metaGroup) close(ctx context.Context) error {
 	g.node.close(ctx)
 	g.verifier.close()
 	return g.bolt.Close()
-}
-
-// lockedSnapshots keeps raft's snapshots goroutine, which reaps old ones, and its reader, which lists and opens them,
-// apart.
-type lockedSnapshots struct {
-	raft.SnapshotStore
-	mu sync.Mutex
-}
-
-// List implements raft.SnapshotStore.
-func (s *lockedSnapshots) List() ([]*raft.SnapshotMeta, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.SnapshotStore.List()
-}
-
-// Open implements raft.SnapshotStore.
-func (s *lockedSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.SnapshotStore.Open(id)
-}
-
-// Create implements raft.SnapshotStore.
-func (s *lockedSnapshots) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, t raft.Transport) (raft.SnapshotSink, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sink, err := s.SnapshotStore.Create(v, index, term, c, ci, t)
-	if err != nil {
-		return nil, err
-	}
-	return &lockedSink{sink, s}, nil
-}
-
-// lockedSink reaps when it is closed.
-type lockedSink struct {
-	raft.SnapshotSink
-	store *lockedSnapshots
-}
-
-// Close implements raft.SnapshotSink.
-func (s *lockedSink) Close() error {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	return s.SnapshotSink.Close()
 }

@@ -38,6 +38,7 @@ type nodeOptions struct {
 	store     store
 	snapshots raft.SnapshotStore
 	every     uint64 // entries between snapshots, 0: none
+	trailing  uint64 // entries that stay in the log behind a snapshot
 	onReady   func(leading bool)
 }
 
@@ -64,6 +65,7 @@ func (n *node) start(links *links, o RaftOptions, no nodeOptions) error {
 	c.Logger = newRaftLogger(n.log)
 	c.NotifyCh = n.notify
 	c.SnapshotThreshold, c.SnapshotInterval = no.every, 30*time.Second
+	c.TrailingLogs = no.trailing
 	if no.every == 0 {
 		c.SnapshotThreshold, c.SnapshotInterval = math.MaxUint64, 24*time.Hour
 	}

@@ -64,6 +64,7 @@ type RaftOptions struct {
 	RPCTimeout       time.Duration // of one call between replicas; default 5 s
 	SnapshotTimeout  time.Duration // of sending one snapshot; default 10 min
 	SnapshotEvery    uint64        // metadata entries between snapshots; default 8192
+	TrailingLogs     uint64        // metadata entries kept behind a snapshot for members that lag; default 10240
 	MaxAppendEntries int           // entries in one call; default 8
 }
 
@@ -102,6 +103,7 @@ func (o *RaftOptions) ensureDefaults() {
 	setDefault(&o.RPCTimeout, 5*time.Second)
 	setDefault(&o.SnapshotTimeout, 10*time.Minute)
 	setDefault(&o.SnapshotEvery, 8192)
+	setDefault(&o.TrailingLogs, 10240)
 	setDefault(&o.MaxAppendEntries, 8)
 }
 
