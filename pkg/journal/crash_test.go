@@ -163,15 +163,19 @@ const sweepSteps = 64
 
 // sweepFaults runs the workload with a fault at the n-th operation of a kind, for every n. Everything must answer, and
 // after the fault nothing must be written; a restart, without or with a loss of power, finds what was acknowledged.
-func sweepFaults(t *testing.T, kind vfs.OpKind, hang bool) {
+func sweepFaults(t *testing.T, kind vfs.OpKind, how string) {
+	hang := how == "hang"
 	for n, hit := int64(1), true; hit; n++ {
 		mem := vfs.NewMem()
 		inject := vfs.NewInject(mem)
 		var fault *vfs.Fault
-		if hang {
-			fault = inject.HangIf(vfs.Nth(n, vfs.Kinds(kind)))
-		} else {
-			fault = inject.FailIf(vfs.Nth(n, vfs.Kinds(kind)), nil)
+		switch match := vfs.Nth(n, vfs.Kinds(kind)); how {
+		case "hang":
+			fault = inject.HangIf(match)
+		case "tear":
+			fault = inject.TearIf(match)
+		default:
+			fault = inject.FailIf(match, nil)
 		}
 		w := newWorkload()
 		err := faultyRun(t, w, testOptions(inject))
@@ -283,12 +287,12 @@ func TestFaultSweep(t *testing.T) {
 		"rename": vfs.OpRename, "syncdir": vfs.OpSyncDir,
 	}
 	for name, kind := range kinds {
-		for _, hang := range []bool{false, true} {
-			if hang && (kind == vfs.OpRename || kind == vfs.OpSyncDir) {
-				continue // these also happen in Recycle, on the caller's time
+		for _, how := range []string{"fail", "hang", "tear"} {
+			if how == "hang" && (kind == vfs.OpRename || kind == vfs.OpSyncDir) || how == "tear" && kind != vfs.OpWrite {
+				continue // the first two also happen in Recycle, on the caller's time
 			}
-			t.Run(fmt.Sprintf("%s/hang=%v", name, hang), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { sweepFaults(t, kind, hang) })
+			t.Run(name+"/"+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { sweepFaults(t, kind, how) })
 			})
 		}
 	}

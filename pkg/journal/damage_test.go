@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"geminga/pkg/vfs"
 )
@@ -386,4 +388,44 @@ func TestForeignSegment(t *testing.T) {
 	if _, err := Open(o); !errors.Is(err, ErrForeign) {
 		t.Fatal(err)
 	}
+}
+
+// Neither does Close wait for a segment that is being allocated ahead, and hangs.
+func TestHungPreparer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inject := vfs.NewInject(vfs.NewMem())
+		j := mustOpen(t, testOptions(inject))
+		hang := inject.HangIf(vfs.Kinds(vfs.OpPreallocate))
+		must(t, j.Group(1).Append([]Record{record(1, 1, minSegmentSize/2)}))
+		<-hang.Reached()
+		must(t, j.Group(1).Append([]Record{record(1, 2, 100)}))
+		if err := j.Close(); !errors.Is(err, ErrDeadline) {
+			t.Error(err)
+		}
+		hang.Release()
+	})
+}
+
+// MaxGroupWait lets a batch wait for company, and no longer.
+func TestMaxGroupWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inject := vfs.NewInject(vfs.NewMem())
+		o := testOptions(inject)
+		o.MaxGroupWait = time.Millisecond
+		j := mustOpen(t, o)
+		before, start := inject.Count(vfs.OpWrite), time.Now()
+		var wg sync.WaitGroup
+		for id := uint32(1); id <= 5; id++ {
+			wg.Go(func() {
+				if err := j.Group(id).SetStable([]byte("k"), nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n, took := inject.Count(vfs.OpWrite)-before, time.Since(start); n != 1 || took != o.MaxGroupWait {
+			t.Errorf("%d writes in %v", n, took)
+		}
+		mustClose(t, j)
+	})
 }

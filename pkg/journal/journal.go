@@ -128,12 +128,15 @@ func Open(o Options) (*Journal, error) {
 	j.prep = newPreparer(j.segs)
 	j.clock = time.AfterFunc(time.Hour, j.expired)
 	j.clock.Stop()
+	start := time.Now()
 	if err := j.start(); err != nil {
 		if !j.isHung() {
 			err = errors.Join(err, j.segs.closeAll(), j.unlock())
 		}
 		return nil, err
 	}
+	o.Logger.Info("journal open", "dir", o.Dir, "segments", len(j.Segments()), "groups", len(j.Groups()),
+		"took", time.Since(start))
 	return j, nil
 }
 
@@ -146,31 +149,29 @@ func (j *Journal) start() error {
 	j.done.Go(j.run)
 	select {
 	case err := <-j.begun:
-		if err != nil {
-			j.done.Wait()
-			return errors.Join(err, j.prep.leftover())
+		if err == nil {
+			return nil
 		}
-		return nil
+		return errors.Join(err, j.settle())
 	case <-j.failed:
-		if !j.isHung() {
-			j.done.Wait()
-		}
-		return j.Err()
+		return errors.Join(j.Err(), j.settle())
 	}
 }
 
-// finish waits for the goroutines and closes everything, unless a write hangs: then it returns at once, and the
-// directory stays locked until the process ends, because the write may still land.
-func (j *Journal) finish() error {
+// settle waits for the goroutines, unless a write hangs: then it returns at once.
+func (j *Journal) settle() error {
 	select {
 	case <-j.ended:
 	case <-j.failed:
-		if j.isHung() {
-			return j.Err()
+		if !j.isHung() {
+			<-j.ended
 		}
 	}
+	if j.isHung() {
+		return nil
+	}
 	j.done.Wait()
-	return errors.Join(j.Err(), j.prep.leftover(), j.segs.closeAll(), j.unlock())
+	return j.prep.leftover()
 }
 
 func (j *Journal) unlock() error {
@@ -192,7 +193,11 @@ func (j *Journal) Close() error {
 	j.wake.Signal()
 	j.mu.Unlock()
 
-	return j.finish()
+	err := j.settle()
+	if j.isHung() {
+		return j.Err()
+	}
+	return errors.Join(j.Err(), err, j.segs.closeAll(), j.unlock())
 }
 
 func (j *Journal) isHung() bool {

@@ -158,7 +158,14 @@ func TestBadInput(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.MaxRecordSize = 1000
 	j := mustOpen(t, o)
-	defer mustClose(t, j)
+	defer func() { // what was refused left nothing behind
+		mustClose(t, j)
+		j = mustOpen(t, o)
+		if g := j.Group(1); g.Damaged() != nil || g.FirstIndex() != 1 || g.LastIndex() != 1 {
+			t.Error(g.Damaged(), g.FirstIndex(), g.LastIndex())
+		}
+		mustClose(t, j)
+	}()
 	g := j.Group(1)
 	for _, c := range []struct {
 		recs []Record

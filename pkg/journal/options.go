@@ -46,7 +46,7 @@ const (
 	minSegmentSize = 16 << 10
 	maxSegmentSize = 2 << 30 // offsets are kept in 32 bits
 	maxRecordSize  = 1 << 30
-	minTailSize    = 64 << 10
+	minTailSize    = 16 << 10
 
 	maxStableKey   = 1 << 10
 	maxStableValue = 64 << 10

@@ -25,9 +25,7 @@ type writer struct {
 
 // run is the writing goroutine: begin a segment, then gather, write, sync, release, until closed or poisoned.
 func (j *Journal) run() {
-	defer close(j.ended)
-	defer func() { <-j.prep.ended }()
-	defer j.prep.close()
+	defer j.end()
 	err := j.begin()
 	j.begun <- err
 	if err != nil {
@@ -45,6 +43,22 @@ func (j *Journal) run() {
 	if j.Err() == nil {
 		_ = j.seal() // an error poisons, and Close reports that
 	}
+}
+
+// end waits for the preparer, but not for ever.
+func (j *Journal) end() {
+	j.prep.close()
+	t := time.NewTimer(j.opts.WriteDeadline)
+	defer t.Stop()
+	select {
+	case <-j.prep.ended:
+	case <-t.C:
+		j.mu.Lock()
+		j.hung = true
+		j.poisonLocked(fmt.Errorf("allocate a segment: %w (%v)", ErrDeadline, j.opts.WriteDeadline))
+		j.mu.Unlock()
+	}
+	close(j.ended)
 }
 
 // gather waits for requests and takes what there is, up to MaxBatchSize. It returns nil when there is nothing and

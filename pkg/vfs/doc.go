@@ -1,14 +1,14 @@
 // Package vfs is the file system as the journal sees it: ten operations on names, ten on files, and three
 // implementations of them.
 //
-//	            journal · bookie
-//	                   │ FS, File
-//	     ┌─────────────┼──────────────┐
-//	   Disk          Mem            Inject(FS)
-//	 pwrite,      a memory that     fails or hangs
-//	 fdatasync,   knows what was    chosen operations
-//	 fallocate,   synced; Crash     of another FS
-//	 flock        is a power cut
+//	           journal · bookie
+//	                  │ FS, File
+//	    ┌─────────────┼──────────────┐
+//	  Disk          Mem            Inject(FS)
+//	pwrite,      a memory that     fails or hangs
+//	fdatasync,   knows what was    chosen operations
+//	fallocate,   synced; Crash     of another FS
+//	flock        is a power cut
 //
 // The contract of FS and File is that of POSIX with nothing added: data is safe after SyncData of its file returned
 // nil, a name is safe after SyncDir of its directory returned nil, and nothing else is. Mem is as mean as that

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -58,6 +59,7 @@ type Fault struct {
 	match   func(Op) bool
 	err     error
 	hang    bool
+	tear    bool
 	reached chan struct{}
 	release chan struct{}
 	once    sync.Once
@@ -81,6 +83,12 @@ func (i *Inject) FailIf(match func(Op) bool, err error) *Fault {
 // HangIf makes operations that match wait for Release.
 func (i *Inject) HangIf(match func(Op) bool) *Fault {
 	return i.add(&Fault{match: match, hang: true})
+}
+
+// TearIf makes writes that match fail with ErrInjected after their first half reached the FS below.
+func (i *Inject) TearIf(match func(Op) bool) *Fault {
+	writes := func(op Op) bool { return op.Kind == OpWrite && match(op) }
+	return i.add(&Fault{match: writes, err: ErrInjected, tear: true})
 }
 
 func (i *Inject) add(f *Fault) *Fault {
@@ -138,7 +146,11 @@ func (i *Inject) Count(kinds ...OpKind) int64 {
 
 // before counts the operation and lets the rules act.
 func (i *Inject) before(kind OpKind, name string) error {
-	f := i.decide(kind, filepath.Base(name))
+	return i.decide(kind, filepath.Base(name)).act(name)
+}
+
+// act does to an operation what its rule says.
+func (f *Fault) act(name string) error {
 	if f == nil {
 		return nil
 	}
@@ -251,7 +263,12 @@ func (f *injectFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (f *injectFile) WriteAt(p []byte, off int64) (int, error) {
-	if err := f.i.before(OpWrite, f.name); err != nil {
+	fault := f.i.decide(OpWrite, filepath.Base(f.name))
+	if err := fault.act(f.name); err != nil {
+		if fault.tear {
+			n, werr := f.f.WriteAt(p[:len(p)/2], off)
+			return n, errors.Join(err, werr)
+		}
 		return 0, err
 	}
 	return f.f.WriteAt(p, off)

@@ -269,9 +269,16 @@ func TestInjectFailsOnce(t *testing.T) {
 		t.Fatal("the write reached the file")
 	}
 	i.Heal()
+	i.TearIf(Nth(1, nil))
+	if n, err := f.WriteAt([]byte("1234"), 0); n != 2 || !errors.Is(err, ErrInjected) {
+		t.Fatal(n, err)
+	}
+	if size, _ := f.Size(); size != 2 {
+		t.Fatal(size)
+	}
 	_, err := f.WriteAt([]byte("x"), 0)
 	must(t, err)
-	if i.Count(OpSync) != 3 || i.Count(OpWrite) != 2 || i.Count() != 8 {
+	if i.Count(OpSync) != 3 || i.Count(OpWrite) != 3 || i.Count() != 10 {
 		t.Fatal(i.Count(OpSync), i.Count(OpWrite), i.Count())
 	}
 }
