@@ -109,6 +109,7 @@ func (c *Cursor) MarkDelete(p ledger.Position, done func(error)) {
 	}
 	if p = s.floor(p); p.Compare(c.mark) > 0 {
 		c.moveTo(s, p)
+		c.m.env.Metrics.markDeleted()
 		c.changed(done)
 		return
 	}
@@ -125,7 +126,7 @@ func (c *Cursor) Delete(ps []ledger.Position, done func(error)) {
 			return
 		}
 	}
-	changed := false
+	changed, mark := false, c.mark
 	for _, p := range ps {
 		switch {
 		case p.Compare(c.mark) <= 0 || !s.exists(p):
@@ -135,6 +136,9 @@ func (c *Cursor) Delete(ps []ledger.Position, done func(error)) {
 		default:
 			changed = c.acks.add(p) || changed
 		}
+	}
+	if c.mark != mark {
+		c.m.env.Metrics.markDeleted()
 	}
 	if changed {
 		c.changed(done)
@@ -175,7 +179,6 @@ func (c *Cursor) moveTo(s snapshot, p ledger.Position) {
 	if c.read.Compare(c.mark) <= 0 {
 		c.read = after(c.mark)
 	}
-	c.m.env.Metrics.markDeleted()
 }
 
 // Rewind makes Read start behind the mark-delete position again. Entries of a Read under way are not delivered; it reads

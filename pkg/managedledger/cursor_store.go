@@ -35,8 +35,9 @@ type cursorStore struct {
 	next     ledger.EntryID
 	avoid    ledger.GroupID
 	turn     int // of the write under way; late answers have an older one
-	attempts int
-	stalls   int
+	attempts int // to create a ledger
+	failures int // in a row, of records
+	stalls   int // in a row, of records
 
 	dirty   bool
 	waiting []func(error) // their state is in the next record
@@ -140,19 +141,24 @@ func (s *cursorStore) create() {
 			switch wanted := turn == s.turn && s.phase == storeWriting; {
 			case err == nil && wanted:
 				s.retire()
-				s.ledger, s.next = ref, 0
+				s.ledger, s.next, s.avoid = ref, 0, 0
 				s.append()
 			case err == nil:
 				env.Bookies.Delete(ref, ignore)
 			case wanted:
-				s.after(backoff(s.attempts), func() {
-					if turn == s.turn && s.phase == storeWriting {
-						s.create()
-					}
-				})
+				s.createLater(backoff(s.attempts))
 				s.attempts++
 			}
 		})
+	})
+}
+
+func (s *cursorStore) createLater(wait time.Duration) {
+	turn := s.turn
+	s.after(wait, func() {
+		if turn == s.turn && s.phase == storeWriting {
+			s.create()
+		}
 	})
 }
 
@@ -214,20 +220,24 @@ func (a *stateAppend) handle(err error) {
 	stopTimer(&s.stall)
 	switch {
 	case err == nil && s.ledger.ID == s.info.Ledger:
-		s.stalls = 0
+		s.stalls, s.failures = 0, 0
 		s.written()
 	case err == nil:
 		s.put(cursorInfo{Epoch: s.c.m.env.Epoch, Ledger: s.ledger.ID, Group: s.ledger.Group}, s.written)
 	case errors.Is(err, ledger.ErrFenced):
 		s.lose(fmt.Errorf("%w: %w", ErrLost, err))
-	case errors.Is(err, ledger.ErrShutdown):
+	case errors.Is(err, ledger.ErrShutdown), errors.Is(err, ledger.ErrBadCommand): // no other ledger will take it either
 		s.fail(err)
 	default:
 		s.c.m.log.Warn("cursor ledger in trouble", "cursor", s.c.name, "ledger", s.ledger, "err", err)
 		s.avoid = s.ledger.Group
 		s.retire()
 		s.attempts = 0
-		s.create()
+		if s.failures++; s.failures < 2 {
+			s.create()
+		} else {
+			s.createLater(backoff(s.failures))
+		}
 	}
 }
 
@@ -357,7 +367,9 @@ func (s *cursorStore) finish() {
 				s.write()
 				return
 			}
-			s.c.m.env.Bookies.Close(s.ledger, s.next-1, ignore)
+			if s.ledger.ID != 0 {
+				s.c.m.env.Bookies.Close(s.ledger, s.next-1, ignore)
+			}
 			s.finished()
 			return
 		}

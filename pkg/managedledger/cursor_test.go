@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"geminga/pkg/bookietest"
+	"geminga/pkg/executor"
 	"geminga/pkg/ledger"
 	"geminga/pkg/managedledger"
 )
@@ -417,5 +418,129 @@ func TestCursorOfALostTopic(t *testing.T) {
 				t.Errorf("backlog %d", d.Backlog())
 			}
 		})
+	})
+}
+
+// TestCloseKeepsWhatIsTooMuchForTheMetadata: with many ranges the state stays in the cursor's ledger.
+func TestCloseKeepsWhatIsTooMuchForTheMetadata(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.node(1, managedledger.Options{MaxUnackedRangesInMetadata: 3})
+		n.mustOpen()
+		n.add("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+		synctest.Wait()
+		all := n.results()
+		for _, receipt := range []bool{true, false} {
+			o := managedledger.CursorOptions{Name: fmt.Sprint("c", receipt), Durable: true, Initial: ledger.Earliest}
+			c := n.mustCursor(o)
+			ch := make(chan error, 2)
+			on(n.sub, func() {
+				done := func(err error) { ch <- err }
+				if !receipt {
+					done = nil
+				}
+				c.Delete([]ledger.Position{all[1].pos, all[3].pos, all[5].pos, all[7].pos}, done)
+				c.Close(func(err error) { ch <- err })
+			})
+			mustBe(t, <-ch, nil)
+			if receipt {
+				mustBe(t, <-ch, nil)
+			}
+			synctest.Wait()
+			if refs := w.cluster.Ledgers(); len(refs) < 2 {
+				t.Errorf("ledgers %v", refs)
+			}
+			c = n.mustCursor(o)
+			expect(t, "read", texts(n.readAll(c)), "0 2 4 6 8 9")
+		}
+	})
+}
+
+// TestNoLedgerTakesRecords: every record is refused for a while; the receipt comes when one is taken.
+func TestNoLedgerTakesRecords(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.filled(3, 50)
+		c := n.mustCursor(managedledger.CursorOptions{Name: "c", Durable: true, Initial: ledger.Earliest})
+		w.cluster.FailNext(bookietest.Append, 8, ledger.ErrReadOnly)
+		var answered atomic.Int32
+		on(n.sub, func() {
+			c.MarkDelete(n.results()[1].pos, func(err error) {
+				if err == nil {
+					answered.Add(1)
+				}
+			})
+		})
+		pass(5 * time.Second)
+		synctest.Wait()
+		if answered.Load() != 1 {
+			t.Error("no receipt")
+		}
+		if left := len(w.cluster.Ledgers()); left != 2 {
+			t.Errorf("%d ledgers left", left)
+		}
+	})
+}
+
+func TestNonDurableCursorStoresNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.filled(3, 50)
+		c := n.mustCursor(managedledger.CursorOptions{Name: "c", Initial: ledger.Earliest})
+		commits, creates := w.cluster.Count(bookietest.Commit), w.cluster.Count(bookietest.Create)
+		on(n.sub, func() {
+			answered := 0
+			receipt := func(err error) { mustBe(t, err, nil); answered++ }
+			c.Delete([]ledger.Position{n.results()[2].pos}, receipt)
+			c.MarkDelete(n.results()[0].pos, receipt)
+			c.Seek(ledger.Earliest, receipt)
+			c.Close(receipt)
+			if answered != 4 {
+				t.Errorf("%d answered", answered)
+			}
+			c.Close(func(err error) { mustBe(t, err, managedledger.ErrClosed) })
+		})
+		pass(time.Minute)
+		synctest.Wait()
+		if w.cluster.Count(bookietest.Commit) != commits || w.cluster.Count(bookietest.Create) != creates || len(n.names()) != 0 {
+			t.Error("something was stored")
+		}
+	})
+}
+
+// TestNoWakeUpIsLost: readers park and are woken while entries are confirmed; a lost wake-up would leave one parked.
+func TestNoWakeUpIsLost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.node(1, managedledger.Options{})
+		n.mustOpen()
+		const entries, readers = 1000, 4
+		var total atomic.Int32
+		pool := executor.NewPool(executor.Options{Name: "readers", Threads: readers})
+		for i := range readers {
+			o := managedledger.CursorOptions{Name: fmt.Sprint(i), Initial: ledger.Earliest, Executor: pool.Executors()[i]}
+			on(n.exec, func() {
+				n.ml.OpenCursor(o, func(c *managedledger.Cursor, err error) {
+					next := 0
+					var read func(es []ledger.Entry, err error)
+					read = func(es []ledger.Entry, err error) {
+						for _, e := range es {
+							if string(e.Payload.Data) != fmt.Sprint(next) {
+								t.Errorf("read %q, not %d", e.Payload.Data, next)
+							}
+							next++
+							e.Payload.Release()
+							total.Add(1)
+						}
+						c.Read(ledger.Limits{Entries: 10}, read)
+					}
+					read(nil, err)
+				})
+			})
+		}
+		for i := range entries {
+			n.add(fmt.Sprint(i))
+		}
+		synctest.Wait()
+		if got := total.Load(); got != entries*readers {
+			t.Errorf("%d of %d were read", got, entries*readers)
+		}
+		pool.Close()
 	})
 }

@@ -2,14 +2,13 @@ package managedledger
 
 import "geminga/pkg/ledger"
 
-// Op is one addition to the log. Messages, Owner, Sequence, Highest and Received are the caller's: they come back in
+// Op is one addition to the log. Messages, Owner, Sequence and Highest are the caller's: they come back in
 // Listener.Completed untouched.
 type Op struct {
 	Payload  ledger.Payload
 	Owner    any    // a pointer, of the producer
 	Sequence uint64 // first sequence id in the entry
 	Highest  uint64 // last sequence id in the entry
-	Received int64  // when it came in, unix nanoseconds
 	Messages int32  // messages in the entry
 	// Barrier marks an op without an entry, which completes when everything added before it has.
 	Barrier bool
