@@ -89,6 +89,9 @@ func (s *stream) settleLocked(r *bookiepb.PlainResult, now time.Time) error {
 		return &openError{o.verdict, r.Leader, describe(*r)}
 	case o.err != nil:
 		s.loseLocked(w, cmd, describe(*r))
+		if n := &s.notices[len(s.notices)-1]; r.Code == bookiepb.Code_NOT_NEXT {
+			n.last = min(n.last, ledger.EntryID(r.Last)) // a caller that skipped entries learns where it stands
+		}
 	default:
 		w.pending--
 		w.gaps = 0

@@ -267,6 +267,11 @@ func (l *lossLog) Appended(_ ledger.Ref, _ ledger.EntryID, err error) {
 	}
 }
 
+// ignore is a Waiter that wants to know nothing.
+type ignore struct{}
+
+func (ignore) Appended(ledger.Ref, ledger.EntryID, error) {}
+
 // TestNotNext: a first append that cannot be next is refused for good, after a few looks.
 func TestNotNext(t *testing.T) {
 	f := newFakeCluster(t, 1, 1)
@@ -337,6 +342,38 @@ func TestAbandon(t *testing.T) {
 	c.Abandon(ledger.Ref{ID: 99, Group: 9}) // unknown: nothing happens
 }
 
+// TestAbandonWhileSending: payloads are poisoned when released, and the bookie checks every checksum, so a command whose
+// payloads are given back while it is being encoded shows.
+func TestAbandonWhileSending(t *testing.T) {
+	f := newFakeCluster(t, 1, 1)
+	c := f.client(t, func(o *Options) { o.MaxBatchBytes = 64 << 10 })
+	steady := f.author(ledger.Ref{ID: 1, Group: 1})
+	w := newWaitLog(t, f)
+	var authors []*author
+	for i := range 40 {
+		a := f.author(ledger.Ref{ID: ledger.ID(100 + i), Group: 1})
+		authors = append(authors, a)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range i {
+				runtime.Gosched()
+			}
+			c.Abandon(a.ref)
+		})
+		for range 10 {
+			a.append(c, ignore{}, 3000, 200, 5000, 4000) // from the abandoning on with a gap
+			steady.append(c, w, 50)
+		}
+		wg.Wait()
+		c.Abandon(a.ref)
+	}
+	w.awaitLast(steady.ref, ledger.EntryID(len(steady.entries)-1))
+	f.check(t, steady)
+	for _, a := range authors {
+		a.awaitReleased(t)
+	}
+}
+
 // TestShutdownEndsAppends: what is not answered ends with ErrShutdown, once for each ledger, and so do later appends.
 func TestShutdownEndsAppends(t *testing.T) {
 	f := newFakeCluster(t, 1, 1)
@@ -390,10 +427,11 @@ func BenchmarkAppend(b *testing.B) {
 	f := newFakeCluster(t, 1, 1)
 	f.bookies[0].stop()
 	srv := &countingBookie{}
-	f.bookies[0].listener = bufconnListen()
+	l := bufconnListen()
+	f.bookies[0].listener.Store(l)
 	f.bookies[0].server = newServer(srv)
 	f.bookies[0].down.Store(false)
-	go f.bookies[0].server.Serve(f.bookies[0].listener)
+	go f.bookies[0].server.Serve(l)
 	defer f.bookies[0].stop()
 	c := f.client(t, func(o *Options) { o.AnswerTimeout = 10 * time.Second })
 	defer c.Shutdown()

@@ -12,8 +12,15 @@ import (
 	"time"
 
 	"geminga/pkg/ledger"
+	"geminga/pkg/managedledger"
 	"geminga/pkg/metadata"
 	"geminga/rpc/bookiepb"
+)
+
+// The seams that the client is made for.
+var (
+	_ managedledger.Bookies = (*Client)(nil)
+	_ managedledger.Store   = (*Client)(nil)
 )
 
 // wait turns a callback into a result, and sees that it does not come from inside the call.

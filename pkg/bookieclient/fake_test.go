@@ -80,7 +80,7 @@ type fakeBookie struct {
 	index    int
 	address  string
 	server   *grpc.Server
-	listener *bufconn.Listener
+	listener atomic.Pointer[bufconn.Listener]
 	down     atomic.Bool
 }
 
@@ -111,12 +111,13 @@ func newFakeCluster(t *testing.T, bookies int, groups ...ledger.GroupID) *fakeCl
 }
 
 func (b *fakeBookie) start() {
-	b.listener = bufconn.Listen(1 << 18)
+	l := bufconn.Listen(1 << 18)
+	b.listener.Store(l)
 	b.server = grpc.NewServer(bookiepb.ServerOptions()...)
 	bookiepb.RegisterBookieServer(b.server, b)
 	bookiepb.RegisterMetadataServer(b.server, &metaServer{b: b})
 	b.down.Store(false)
-	go b.server.Serve(b.listener)
+	go b.server.Serve(l)
 }
 
 func (b *fakeBookie) stop() {
@@ -130,7 +131,7 @@ func (f *fakeCluster) client(t *testing.T, change func(*Options)) *Client {
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			for _, b := range f.bookies {
 				if b.address == address && !b.down.Load() {
-					return b.listener.DialContext(ctx)
+					return b.listener.Load().DialContext(ctx)
 				}
 			}
 			return nil, fmt.Errorf("no route to %s", address)
