@@ -85,7 +85,7 @@ func (c *Conn) LastRead() time.Time { return c.lastRead }
 func (c *Conn) Closed() bool { return c.gone }
 
 // PauseRead stops the reading of the socket and further calls of Data. Called in Data, it does not stop that call; what
-// the call leaves unconsumed is kept.
+// the call leaves unconsumed is kept. A TLS handshake is part of reading: a connection paused in Opened waits with it.
 func (c *Conn) PauseRead() { c.paused = true }
 
 // Paused reports whether reading is paused.
@@ -94,7 +94,7 @@ func (c *Conn) Paused() bool { return c.paused }
 // ResumeRead undoes PauseRead. Bytes that were read and not consumed are handed to Data in the next turn, also when none
 // follow them.
 func (c *Conn) ResumeRead() {
-	if !c.paused || c.gone {
+	if !c.paused || c.gone || c.draining || c.eof {
 		return
 	}
 	c.paused = false

@@ -1,5 +1,7 @@
 package eventloop
 
+import "sync/atomic"
+
 // LiveRoots returns how many roots are given out.
 func (g *Group) LiveRoots() int64 { return g.pool.live.Load() }
 
@@ -31,3 +33,30 @@ func (r *Root) Bytes() []byte { return r.buf }
 
 // ClassOf returns the size class of n.
 func ClassOf(n int) (class, size int) { return classOf(n) }
+
+// CountWakes counts the wake-ups of all loops.
+func (o *Options) CountWakes(n *atomic.Int64) {
+	o.EnsureDefaults()
+	backend := o.Backend
+	o.newPoller = func() (poller, error) {
+		p, err := newPoller(backend)
+		return &countingPoller{p, n}, err
+	}
+}
+
+type countingPoller struct {
+	poller
+	wakes *atomic.Int64
+}
+
+func (p *countingPoller) wake() {
+	p.wakes.Add(1)
+	p.poller.wake()
+}
+
+// Asleep reports whether the loop is marked as sleeping.
+func (l *Loop) Asleep() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.asleep
+}
