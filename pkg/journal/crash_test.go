@@ -297,3 +297,42 @@ func TestFaultSweep(t *testing.T) {
 		}
 	}
 }
+
+// Without SyncData a loss of power may take the newest segment's batches, but what is left is a beginning of each log
+// with the right content, and the death of the process alone takes nothing.
+func TestNoSync(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	o := testOptions(mem)
+	o.SyncData = false
+	j := mustOpen(t, o)
+	cut := false
+	for i := uint64(1); i <= 60; i++ {
+		for id := uint32(1); id <= 2; id++ {
+			must(t, j.Group(id).Append([]Record{record(id, i, 600)}))
+		}
+		after := mem.Crash(i)
+		o.FS = after
+		k := mustOpen(t, o)
+		for id := uint32(1); id <= 2; id++ {
+			g := k.Group(id)
+			must(t, g.Damaged())
+			if g.LastIndex() > i {
+				t.Fatalf("index %d of %d", g.LastIndex(), i)
+			}
+			cut = cut || g.LastIndex() < i
+			if g.LastIndex() > 0 {
+				checkGroup(t, g, 1, g.LastIndex(), 600)
+			}
+		}
+		mustClose(t, k)
+	}
+	if !cut {
+		t.Error("nothing was ever lost")
+	}
+	mustClose(t, j)
+	o.FS = mem
+	j = mustOpen(t, o)
+	checkGroup(t, j.Group(1), 1, 60, 600)
+	mustClose(t, j)
+}

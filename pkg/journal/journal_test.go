@@ -266,3 +266,22 @@ func waitFor(t *testing.T, ok func() bool) {
 		}
 	}
 }
+
+// Reading all over many segments keeps few files open.
+func TestOpenFiles(t *testing.T) {
+	j := mustOpen(t, testOptions(vfs.NewMem()))
+	defer mustClose(t, j)
+	g := j.Group(1)
+	for i := uint64(1); i <= 3*(maxOpen+20); i++ {
+		must(t, g.Append([]Record{record(1, i, 4500)}))
+	}
+	if n := len(j.Segments()); n <= maxOpen+10 {
+		t.Fatal(n)
+	}
+	for range 2 {
+		checkGroup(t, g, 1, g.LastIndex(), 4500)
+		if j.segs.open > maxOpen+1 {
+			t.Fatalf("%d files are open", j.segs.open)
+		}
+	}
+}

@@ -70,6 +70,7 @@ func (s *segments) add(number uint64, file vfs.File) *segment {
 		s.open++
 	}
 	s.table[number] = seg
+	s.shrinkLocked()
 	return seg
 }
 
