@@ -154,10 +154,11 @@ func (p *producer) announce(request uint64) {
 // leave takes the producer off its topic, behind the sends that came before. drained is called on the topic's executor;
 // nil: nobody waits. On the loop.
 func (p *producer) leave(drained func()) {
-	t, h := p.topic, p.hosted
+	t := p.topic
 	if t == nil {
-		return // opened will see that the connection is closed
+		return // opened will see that the connection is closed; hosted is not ours to read before
 	}
+	h := p.hosted
 	p.c.state.post(h)
 	h.exec.PostFunc(func() { h.t.RemoveProducer(t, drained) })
 	h.leaveProducer(p) // after the post: whoever finds the name free in peers may try again

@@ -16,8 +16,8 @@ const (
 	magicSize        = 2
 )
 
-// castagnoli is read-only. MakeTable returns the shared table that the assembly code recognizes.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoliTable is read-only. MakeTable returns the shared table that the assembly code recognizes.
+var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
 
 // Section is a payload section taken apart; everything aliases the bytes given to Parse.
 type Section struct {
@@ -63,7 +63,7 @@ func (s *Section) Verify() error {
 	if !s.HasChecksum {
 		return nil
 	}
-	if sum := crc32.Checksum(s.covered, castagnoli); sum != s.Checksum {
+	if sum := crc32.Checksum(s.covered, castagnoliTable); sum != s.Checksum {
 		return fmt.Errorf("%w: %08x announced, %08x computed", ErrChecksum, s.Checksum, sum)
 	}
 	return nil
@@ -82,7 +82,7 @@ func AppendSection(b []byte, meta *pulsarpb.MessageMetadata, body []byte) ([]byt
 	}
 	binary.BigEndian.PutUint32(b[covered:], uint32(len(b)-covered-lengthSize))
 	b = append(b, body...)
-	binary.BigEndian.PutUint32(b[start+magicSize:], crc32.Checksum(b[covered:], castagnoli))
+	binary.BigEndian.PutUint32(b[start+magicSize:], crc32.Checksum(b[covered:], castagnoliTable))
 	return b, nil
 }
 
