@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // cluster is some bookies in this process, on loopback ports, each with a directory and a disk that can be made to
 // fail. Names are a, b, c….
 type cluster struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	change  func(*Options)
 	members []Member
@@ -41,13 +41,22 @@ type testBookie struct {
 	addr string
 	fs   *vfs.Inject
 	disk *vfs.Mem
+	data string
 }
 
 const patience = 20 * time.Second
 
-func newCluster(t *testing.T, n int, change func(*Options)) *cluster {
+func newCluster(t testing.TB, n int, change func(*Options)) *cluster {
 	t.Helper()
-	t.Parallel() // a cluster mostly waits for its elections
+	return newClusterOn(t, n, false, change)
+}
+
+// newClusterOn uses the real disk if asked to.
+func newClusterOn(t testing.TB, n int, real bool, change func(*Options)) *cluster {
+	t.Helper()
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel() // a cluster mostly waits for its elections
+	}
 	c := &cluster{t: t, dir: t.TempDir(), change: change, nodes: map[string]*testBookie{}, conns: map[string]*grpc.ClientConn{}}
 	listeners := map[string]net.Listener{}
 	for i := range n {
@@ -55,7 +64,11 @@ func newCluster(t *testing.T, n int, change func(*Options)) *cluster {
 		l := listen(t, "127.0.0.1:0")
 		listeners[id] = l
 		mem := vfs.NewMem()
-		c.nodes[id] = &testBookie{id: id, addr: l.Addr().String(), disk: mem, fs: vfs.NewInject(mem)}
+		b := &testBookie{id: id, addr: l.Addr().String(), disk: mem, fs: vfs.NewInject(mem), data: "/data"}
+		if real {
+			b.fs, b.data = vfs.NewInject(vfs.Disk{}), filepath.Join(c.dir, "data-"+id)
+		}
+		c.nodes[id] = b
 		if i < 5 {
 			c.members = append(c.members, Member{id, l.Addr().String()})
 		}
@@ -71,7 +84,7 @@ func newCluster(t *testing.T, n int, change func(*Options)) *cluster {
 	return c
 }
 
-func listen(t *testing.T, addr string) net.Listener {
+func listen(t testing.TB, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -83,7 +96,7 @@ func listen(t *testing.T, addr string) net.Listener {
 func (c *cluster) init(b *testBookie) {
 	c.t.Helper()
 	_, err := Init(InitOptions{
-		DataDir: "/data", MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, BookieID: b.id, ClusterID: "test", Metadata: c.members,
+		DataDir: b.data, MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, BookieID: b.id, ClusterID: "test", Metadata: c.members,
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -92,7 +105,7 @@ func (c *cluster) init(b *testBookie) {
 
 func (c *cluster) options(b *testBookie, l net.Listener) Options {
 	o := Options{
-		DataDir: "/data", MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, Listener: l, ListenAddress: b.addr,
+		DataDir: b.data, MetadataDir: filepath.Join(c.dir, b.id), FS: b.fs, Listener: l, ListenAddress: b.addr,
 		Journal: JournalOptions{SegmentSize: 4 << 20, WriteTimeout: 2 * time.Second},
 		Raft: RaftOptions{
 			PreferredTimeout: 400 * time.Millisecond, FollowerTimeout: 800 * time.Millisecond, MetadataTimeout: 500 * time.Millisecond,
@@ -107,7 +120,7 @@ func (c *cluster) options(b *testBookie, l net.Listener) Options {
 	return o
 }
 
-func testLogger(t *testing.T) *slog.Logger {
+func testLogger(t testing.TB) *slog.Logger {
 	w := io.Discard
 	if os.Getenv("BOOKIE_TEST_LOG") != "" {
 		w = os.Stderr

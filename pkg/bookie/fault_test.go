@@ -91,7 +91,7 @@ func testLaggingFollower(t *testing.T, c *cluster) {
 	lead := c.leader(1)
 	follower := map[string]string{"a": "b", "b": "c", "c": "a"}[lead]
 	c.stop(follower)
-	const n = 16 // 8 of them are above the default limit of gRPC
+	const n = 10 // 8 of them are above the default limit of gRPC
 	large := strings.Repeat("0123456789abcdef", 520<<10/16)
 	for i := range n {
 		c.want(c.execute(1, command(testAppend(102, 1, ledger.EntryID(i), large))), bookiepb.Code_OK, int64(i))

@@ -22,7 +22,7 @@ type group struct {
 	node
 	opts     *Options
 	replicas []string
-	log      *journal.Group
+	store    journalStore
 	fsm      *fsm
 	proposer *proposer
 	readOnly *atomic.Bool  // of the bookie: its disk is nearly full
@@ -56,20 +56,19 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 		return nil, fmt.Errorf("%w: group %d: %w", ErrDamaged, info.ID, err)
 	}
 	g := &group{
-		opts: d.opts, replicas: info.Replicas, log: jg,
+		opts: d.opts, replicas: info.Replicas, store: newJournalStore(jg, d.opts.RecentBytes),
 		readOnly: d.readOnly, stopped: make(chan struct{}),
 	}
 	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
-	g.book, g.node.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
+	g.book, g.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
 	g.fsm = newFSM(g.health)
-	inner := journalStore{jg}
-	if err := bootstrap(inner, info.Replicas); err != nil {
+	if err := bootstrap(g.store, info.Replicas); err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
 	}
 	g.proposer = newProposer(d.opts, d.metrics)
 	err := g.start(d.links, d.opts.Raft, nodeOptions{
 		id: info.ID, timeout: groupTimeout(d.links.self.bookieID, info.Replicas, d.opts.Raft), fsm: g.fsm,
-		store: &guardedStore{store: inner, health: g.health, stop: g.stop}, snapshots: raft.NewDiscardSnapshotStore(),
+		store: &guardedStore{store: g.store, health: g.health, stop: g.stop}, snapshots: raft.NewDiscardSnapshotStore(),
 		onReady: func(leading bool) { d.metrics.leading(leading) },
 	})
 	if err != nil {

@@ -37,6 +37,7 @@ type Options struct {
 	MaxCommandBytes  int           // largest single command; default 7 MiB
 	MaxInFlight      int           // proposals of a group that wait for their commit; default 4
 	MaxQueueBytes    int           // appends of a group that wait to be proposed; default 32 MiB
+	RecentBytes      int           // newest entries of a group's log kept in memory; default 4 MiB
 	QueueTimeout     time.Duration // how long a stream waits for room in the queue before it is told OVERLOADED; default 1 s
 	ApplyTimeout     time.Duration // after which a proposal's outcome is unknown; default 10 s
 	StallTimeout     time.Duration // a leader with appends and no apply for so long has failed; default 30 s
@@ -81,6 +82,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.MaxCommandBytes, 7<<20)
 	setDefault(&o.MaxInFlight, 4)
 	setDefault(&o.MaxQueueBytes, 32<<20)
+	setDefault(&o.RecentBytes, 4<<20)
 	setDefault(&o.QueueTimeout, time.Second)
 	setDefault(&o.ApplyTimeout, 10*time.Second)
 	setDefault(&o.StallTimeout, 30*time.Second)

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 
-	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
 	"geminga/rpc/bookiepb"
 )
@@ -100,8 +100,8 @@ func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, 
 	if !found {
 		return nil, 0, r.absent(ctx, st, exists)
 	}
-	var rec journal.Record
-	if err := r.group.log.Get(run.index, &rec); err != nil {
+	var rec raft.Log
+	if err := r.group.store.GetLog(run.index, &rec); err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
 	}
 	if uint64(run.offset)+uint64(run.length) > uint64(len(rec.Data)) {

@@ -20,7 +20,12 @@ type store interface {
 // journalStore is a group's view of the journal as raft's log and stable store. A write returns when it is durable,
 // or when the journal's deadline for writes is over: raft's main loop never hangs in it for ever.
 type journalStore struct {
-	group *journal.Group
+	group  *journal.Group
+	recent *recent
+}
+
+func newJournalStore(g *journal.Group, recentBytes int) journalStore {
+	return journalStore{g, &recent{limit: recentBytes}}
 }
 
 var (
@@ -39,6 +44,9 @@ func (s journalStore) LastIndex() (uint64, error) { return s.group.LastIndex(), 
 
 // GetLog implements raft.LogStore. What is not there is raft.ErrLogNotFound itself, because raft compares with ==.
 func (s journalStore) GetLog(index uint64, log *raft.Log) error {
+	if s.recent.get(index, log) {
+		return nil
+	}
 	var rec journal.Record
 	if err := s.group.Get(index, &rec); err != nil {
 		if errors.Is(err, journal.ErrNotFound) {
@@ -65,7 +73,11 @@ func (s journalStore) StoreLogs(logs []*raft.Log) error {
 			recs[i].Stamp = l.AppendedAt.UnixNano()
 		}
 	}
-	return s.group.Append(recs)
+	if err := s.group.Append(recs); err != nil {
+		return err
+	}
+	s.recent.stored(logs)
+	return nil
 }
 
 // DeleteRange implements raft.LogStore.
@@ -75,6 +87,7 @@ func (s journalStore) StoreLogs(logs []*raft.Log) error {
 //	prefix   [min ·····├──── max]     ·
 //	middle             · [min ── max] ·          raft never asks for it
 func (s journalStore) DeleteRange(lo, hi uint64) error {
+	s.recent.forget() // first: nobody may get what is not there any more
 	first, last := s.group.FirstIndex(), s.group.LastIndex()
 	switch {
 	case last == 0 || lo > last || hi < first || lo > hi:

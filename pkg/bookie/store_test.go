@@ -3,6 +3,7 @@ package bookie
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func testLogs(from, to, term uint64) []*raft.Log {
 
 // What raft expects of a log store and a stable store, one line each.
 func TestJournalStoreKeepsRaftsContract(t *testing.T) {
-	s := journalStore{openJournal(t, vfs.NewMem()).Group(3)}
+	s := newJournalStore(openJournal(t, vfs.NewMem()).Group(3), 12)
 	bounds := func(first, last uint64) {
 		t.Helper()
 		f, err1 := s.FirstIndex()
@@ -109,6 +110,44 @@ func TestJournalStoreKeepsRaftsContract(t *testing.T) {
 	}
 }
 
+// The memory of recent entries gives what the journal would give, through appends, cuts and any limit.
+func TestRecentAgainstJournal(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	s := newJournalStore(openJournal(t, vfs.NewMem()).Group(1), 40)
+	for term := uint64(1); term < 200; term++ {
+		first, _ := s.FirstIndex()
+		last, _ := s.LastIndex()
+		switch {
+		case last > 5 && rng.IntN(4) == 0:
+			if err := s.DeleteRange(last-uint64(rng.IntN(4)), last); err != nil {
+				t.Fatal(err)
+			}
+		case last > 20 && rng.IntN(4) == 0:
+			if err := s.DeleteRange(first, first+5); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			if err := s.StoreLogs(testLogs(last+1, last+1+uint64(rng.IntN(8)), term)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.recent.bytes > 40 {
+			t.Fatalf("%d bytes are kept", s.recent.bytes)
+		}
+		last, _ = s.LastIndex()
+		for i := range last + 3 {
+			var got, want raft.Log
+			err := s.GetLog(i, &got)
+			if wantErr := (journalStore{s.group, &recent{}}).GetLog(i, &want); err != wantErr { //nolint:errorlint // as the library does
+				t.Fatalf("entry %d: %v, want %v", i, err, wantErr)
+			}
+			if err == nil && (got.Term != want.Term || got.Index != want.Index || string(got.Data) != string(want.Data)) {
+				t.Fatalf("entry %d: %+v, want %+v", i, got, want)
+			}
+		}
+	}
+}
+
 // The first configuration is written once. A crash at any moment in between is made good; a lost log is not.
 func TestBootstrapOnce(t *testing.T) {
 	for n := int64(1); ; n++ {
@@ -118,10 +157,10 @@ func TestBootstrapOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		mem.PowerOffAfter(n)
-		first := bootstrap(journalStore{j.Group(1)}, []string{"a", "b"})
+		first := bootstrap(newJournalStore(j.Group(1), 12), []string{"a", "b"})
 		_ = j.Close() // its power is off
 		j = openJournal(t, mem.Crash(uint64(n)))
-		s := journalStore{j.Group(1)}
+		s := newJournalStore(j.Group(1), 12)
 		if err := bootstrap(s, []string{"a", "b"}); err != nil {
 			t.Fatalf("after a crash at operation %d: %v", n, err)
 		}
@@ -134,7 +173,7 @@ func TestBootstrapOnce(t *testing.T) {
 			break // no crash any more
 		}
 	}
-	s := journalStore{openJournal(t, vfs.NewMem()).Group(1)}
+	s := newJournalStore(openJournal(t, vfs.NewMem()).Group(1), 12)
 	if err := bootstrap(s, []string{"a"}); err != nil {
 		t.Fatal(err)
 	}
