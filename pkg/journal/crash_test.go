@@ -159,7 +159,7 @@ func (w *workload) clone() *workload {
 	return c
 }
 
-const sweepSteps = 64
+const sweepSteps = 56
 
 // sweepFaults runs the workload with a fault at the n-th operation of a kind, for every n. Everything must answer, and
 // after the fault nothing must be written; a restart, without or with a loss of power, finds what was acknowledged.
@@ -181,7 +181,8 @@ func sweepFaults(t *testing.T, kind vfs.OpKind, how string) {
 		err := faultyRun(t, w, testOptions(inject))
 		select {
 		case <-fault.Reached():
-			if want := map[bool]error{true: ErrDeadline, false: vfs.ErrInjected}[hang]; !errors.Is(err, want) {
+			ahead := err == nil && kind != vfs.OpWrite && kind != vfs.OpSync // a segment that nobody came to need
+			if want := map[bool]error{true: ErrDeadline, false: vfs.ErrInjected}[hang]; !ahead && !errors.Is(err, want) {
 				t.Fatalf("%d: %v, want %v", n, err, want)
 			}
 		default:

@@ -18,7 +18,7 @@ const (
 	lockName      = "LOCK"
 
 	maxSpares = 4   // recycled files kept for use
-	maxOpen   = 256 // files kept open for reading
+	maxOpen   = 128 // files kept open for reading
 )
 
 func segmentName(segment uint64) string { return fmt.Sprintf("%012d%s", segment, segmentSuffix) }
