@@ -194,6 +194,20 @@ func TestSeekDuringARead(t *testing.T) {
 		w.cluster.Release(1)
 		synctest.Wait()
 		expect(t, "read", texts(got), "10 11 12")
+		got = nil
+		w.cluster.Hold(1)
+		on(n.sub, func() {
+			c.Read(ledger.Limits{Entries: 3}, func(es []ledger.Entry, err error) {
+				for _, e := range es {
+					got = append(got, done{e.Position, string(e.Payload.Data)})
+					e.Payload.Release()
+				}
+			})
+			c.Rewind()
+		})
+		w.cluster.Release(1)
+		synctest.Wait()
+		expect(t, "read after going back", texts(got), "10 11 12")
 		on(n.sub, func() {
 			c.Read(ledger.Limits{Entries: 3}, func([]ledger.Entry, error) { t.Error("done after close") })
 			c.Close(nil)
@@ -299,19 +313,26 @@ func TestReceiptsGather(t *testing.T) {
 				}
 			})
 		}
-		on(n.sub, func() { ack(0) })
-		synctest.Wait()
-		before := w.cluster.Count(bookietest.Append)
 		on(n.sub, func() {
-			for i := 1; i < 20; i++ {
-				ack(i)
-			}
-			if answered != 1 {
+			ack(0)
+			ack(0) // what is on its way is not durable yet
+			if answered != 0 {
 				t.Error("answered before it was durable")
 			}
 		})
 		synctest.Wait()
-		if answered != 20 {
+		before := w.cluster.Count(bookietest.Append)
+		on(n.sub, func() {
+			ack(1)
+			for i := 1; i < 20; i++ { // the first time, 1 again is on its way
+				ack(i)
+			}
+			if answered != 2 {
+				t.Error("answered before it was durable")
+			}
+		})
+		synctest.Wait()
+		if answered != 22 {
 			t.Errorf("%d answered", answered)
 		}
 		if records := w.cluster.Count(bookietest.Append) - before; records != 2 {
@@ -319,7 +340,7 @@ func TestReceiptsGather(t *testing.T) {
 		}
 		on(n.sub, func() { c.Delete([]ledger.Position{all[3].pos}, func(error) { answered++ }) })
 		pass(time.Minute)
-		if records := w.cluster.Count(bookietest.Append) - before; records != 2 || answered != 21 {
+		if records := w.cluster.Count(bookietest.Append) - before; records != 2 || answered != 23 {
 			t.Errorf("%d records, %d answered, though nothing has changed", records, answered)
 		}
 	})
@@ -413,6 +434,8 @@ func TestCursorOfALostTopic(t *testing.T) {
 		mustBe(t, <-ch, managedledger.ErrLost)
 		synctest.Wait()
 		mustBe(t, a.lostErr(), managedledger.ErrLost)
+		late := w.node(1, managedledger.Options{})
+		mustBe(t, late.open(), managedledger.ErrLost)
 		on(b.sub, func() {
 			if d.Backlog() != 4 {
 				t.Errorf("backlog %d", d.Backlog())
@@ -542,5 +565,34 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			t.Errorf("%d of %d were read", got, entries*readers)
 		}
 		pool.Close()
+	})
+}
+
+// TestCursorOfANewerOwner: an owner that has not noticed yet that it is replaced does not get the cursor.
+func TestCursorOfANewerOwner(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.node(1, managedledger.Options{}), w.node(2, managedledger.Options{})
+		a.mustOpen()
+		b.mustOpen()
+		o := managedledger.CursorOptions{Name: "c", Durable: true, Initial: ledger.Earliest}
+		b.mustCursor(o)
+		_, err := a.cursor(o)
+		mustBe(t, err, managedledger.ErrLost)
+	})
+}
+
+// TestParkLooksTwice: an entry is confirmed after the read has found nothing and before it has parked. Nobody wakes it.
+func TestParkLooksTwice(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.node(1, managedledger.Options{})
+		n.mustOpen()
+		c := n.mustCursor(managedledger.CursorOptions{Name: "c", Initial: ledger.Earliest})
+		n.add("a")
+		synctest.Wait()
+		on(n.sub, func() {
+			if managedledger.ParkNow(c) {
+				t.Error("parked beside an entry")
+			}
+		})
 	})
 }

@@ -31,6 +31,7 @@
 //
 // What is where: managedledger.go the type and its invariants · open.go recovery · add.go adds and completions · roll.go
 // full ledgers · trouble.go troubled ones · close.go · view.go arithmetic of positions · cursor*.go · ackset.go · cache.go ·
+// list.go and
 // record.go versioned puts with unknown outcomes.
 //
 // Non-obvious:

@@ -310,3 +310,32 @@ func TestEntryThatNoLedgerTakes(t *testing.T) {
 		mustBe(t, n.lostErr(), ledger.ErrBadCommand)
 	})
 }
+
+// TestBrokenStreamAfterAStall: the stalled group comes back with an acknowledgement, but then its stream breaks, before
+// the other ledger is there: there is no way back.
+func TestBrokenStreamAfterAStall(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.wired(1, managedledger.Options{})
+		var late ledger.Waiter
+		n.wire.waiter = func(_ ledger.Ref, w ledger.Waiter) { late = w }
+		n.mustOpen()
+		old := n.current()
+		w.cluster.LoseAcks(old.Group, true)
+		n.add("a")
+		synctest.Wait()
+		w.cluster.Hold(0)
+		pass(300 * time.Millisecond)
+		w.cluster.LoseAcks(old.Group, false)
+		synctest.Wait()
+		expect(t, "completed", texts(n.results()), "a")
+		late.Appended(old, 0, ledger.ErrUnknown)
+		w.cluster.Release(0)
+		synctest.Wait()
+		if n.current() == old {
+			t.Error("stays with a broken stream")
+		}
+		n.add("b")
+		synctest.Wait()
+		expect(t, "read", texts(n.everything()), "a b")
+	})
+}
