@@ -229,6 +229,7 @@ func TestHandshakeRules(t *testing.T) {
 }
 
 func TestDeadlines(t *testing.T) {
+	t.Parallel()
 	s, _ := start(t, func(o *Options) {
 		o.HandshakeTimeout, o.KeepAliveInterval = 50*time.Millisecond, 50*time.Millisecond
 	})

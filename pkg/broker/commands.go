@@ -33,10 +33,10 @@ func commandTable() []command {
 		pulsarpb.BaseCommand_ACK:                               {hot: handleAck},
 		pulsarpb.BaseCommand_REDELIVER_UNACKNOWLEDGED_MESSAGES: {handle: handleRedeliver},
 		pulsarpb.BaseCommand_GET_LAST_MESSAGE_ID:               {handle: handleGetLastMessageID},
+		pulsarpb.BaseCommand_SEEK:                              {handle: handleSeek},
 		pulsarpb.BaseCommand_UNSUBSCRIBE:                       {handle: handleUnsubscribe},
 		pulsarpb.BaseCommand_CLOSE_CONSUMER:                    {handle: handleCloseConsumer},
 
-		pulsarpb.BaseCommand_SEEK:                      unsupported,
 		pulsarpb.BaseCommand_CONSUMER_STATS:            unsupported,
 		pulsarpb.BaseCommand_GET_SCHEMA:                unsupported,
 		pulsarpb.BaseCommand_GET_OR_CREATE_SCHEMA:      unsupported,

@@ -57,6 +57,9 @@ type Options struct {
 	Store   managedledger.Store
 	Watch   Watch   // nil: owner records are not watched; a lost topic is noticed by its next write
 	Members Members // nil: this broker is alone
+	// MembersSettleTime after Open, a bundle whose owner is not among the members is not taken over: gossip may not have
+	// told of it yet.
+	MembersSettleTime time.Duration
 
 	Loops                                  int               // numIOThreads
 	Backend                                eventloop.Backend // of the plain port
@@ -91,6 +94,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MaxPendingPublishRequestsPerConnection, 1000)
 	def(&o.DefaultNumberOfNamespaceBundles, 32)
 	def(&o.KeepAliveInterval, 30*time.Second)
+	def(&o.MembersSettleTime, 5*time.Second)
 	def(&o.HandshakeTimeout, 10*time.Second)
 	def(&o.ConnectionLivenessCheckTimeout, 5*time.Second)
 	o.Topic.EnsureDefaults()

@@ -79,6 +79,7 @@ func TestOpenFails(t *testing.T) {
 
 // A client that does not read what it asks for is not read either, and in the end is closed.
 func TestDeafClient(t *testing.T) {
+	t.Parallel()
 	s, _ := start(t, func(o *Options) { o.KeepAliveInterval = 100 * time.Millisecond })
 	p := pipe(t, s)
 	p.handshake()

@@ -116,7 +116,9 @@ func TestUnsupported(t *testing.T) {
 	p := connect(t, s)
 	p.subscribe(subscribing{topic: name(1), name: "s", id: 3})
 	for _, cmd := range []*pulsarpb.BaseCommand{
-		{Type: pulsarpb.BaseCommand_SEEK.Enum(), Seek: &pulsarpb.CommandSeek{ConsumerId: proto.Uint64(3), RequestId: proto.Uint64(1001)}},
+		{Type: pulsarpb.BaseCommand_SEEK.Enum(), Seek: &pulsarpb.CommandSeek{
+			ConsumerId: proto.Uint64(3), RequestId: proto.Uint64(1001), MessagePublishTime: proto.Uint64(1),
+		}},
 		{Type: pulsarpb.BaseCommand_GET_SCHEMA.Enum(), GetSchema: &pulsarpb.CommandGetSchema{Topic: proto.String("t"), RequestId: proto.Uint64(1002)}},
 		{Type: pulsarpb.BaseCommand_NEW_TXN.Enum(), NewTxn: &pulsarpb.CommandNewTxn{RequestId: proto.Uint64(1003)}},
 		{Type: pulsarpb.BaseCommand_TC_CLIENT_CONNECT_REQUEST.Enum(), TcClientConnectRequest: &pulsarpb.CommandTcClientConnectRequest{
@@ -293,6 +295,26 @@ func TestLostTopic(t *testing.T) {
 	if got := p.fails(producerCommand(name(1), 1, *p.id(), "")).GetError(); got != pulsarpb.ServerError_ServiceNotReady {
 		t.Errorf("%v", got)
 	}
+}
+
+// A broker that has just started does not take what belongs to others before gossip had time to tell who lives.
+func TestMembersSettle(t *testing.T) {
+	cluster := bookietest.New(bookietest.Options{})
+	a := startOn(t, cluster, func(o *Options) { o.ID = "a" })
+	connect(t, a).publishOne(name(1))
+	settle := func(d time.Duration) func(*Options) {
+		return func(o *Options) { o.ID, o.Members, o.MembersSettleTime = "b", &fixedMembers{}, d }
+	}
+	early := connect(t, startOn(t, cluster, settle(time.Hour)))
+	if r := early.lookup(name(1)); r.GetError() != pulsarpb.ServerError_MetadataError {
+		t.Errorf("%v", r)
+	}
+	late := connect(t, startOn(t, cluster, settle(time.Nanosecond)))
+	if r := late.lookup(name(1)); r.GetResponse() != pulsarpb.CommandLookupTopicResponse_Connect {
+		t.Errorf("%v", r)
+	}
+	late.producer(name(1), 1, "")
+	late.publish(1, 0, "x")
 }
 
 type fixedMembers struct{ list atomic.Pointer[[]Member] }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"geminga/pkg/ledger"
 	"geminga/pkg/metadata"
@@ -156,11 +158,14 @@ func (o *ownership) decide(b *bundle, info metadata.OwnerInfo, version int64, au
 	}
 	live := o.live()
 	if info.Broker != "" && info.Broker != me.ID {
-		for _, m := range live {
-			if m.ID == info.Broker && (m.Incarnation == "" || m.Incarnation == info.Incarnation) {
-				o.finish(b, place{url: info.ServiceURL, urlTLS: info.TLSURL}, nil)
-				return
-			}
+		i := slices.IndexFunc(live, func(m Member) bool { return m.ID == info.Broker })
+		switch {
+		case i >= 0 && (live[i].Incarnation == "" || live[i].Incarnation == info.Incarnation):
+			o.finish(b, place{url: info.ServiceURL, urlTLS: info.TLSURL}, nil)
+			return
+		case i < 0 && me.Members != nil && time.Since(o.server.opened) < me.MembersSettleTime:
+			o.finish(b, place{}, errNoOwner) // we may not have heard of it yet
+			return
 		}
 	}
 	if c := candidate(b.key, live); !authoritative && c.ID != me.ID && c.ServiceURL != "" {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"geminga/pkg/eventloop"
 	"geminga/pkg/executor"
@@ -19,6 +20,7 @@ import (
 // Server is a broker: its listeners, connections, topics and bundles. Its methods may be called from any goroutine.
 type Server struct {
 	opts     Options
+	opened   time.Time
 	log      *slog.Logger
 	metrics  *metrics
 	complain complaints
@@ -51,7 +53,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
 	s := &Server{
-		opts: o, log: o.Logger, commands: commandTable(), faults: faults(), fatal: fatalWords(),
+		opts: o, opened: time.Now(), log: o.Logger, commands: commandTable(), faults: faults(), fatal: fatalWords(),
 		maxSend: o.MaxPendingPublishRequestsPerConnection,
 	}
 	s.complain.log = o.Logger
