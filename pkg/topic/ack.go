@@ -46,7 +46,7 @@ func (c *Consumer) Ack(r AckRequest) {
 	s := c.sub
 	s.exec.AssertCurrent()
 	switch {
-	case s.ended:
+	case s.ended || c.closed: // after a seek it would acknowledge what is to be delivered again
 		r.answer(fmt.Errorf("acknowledge on %q: %w", s.name, ErrConsumerClosed))
 		return
 	case r.Type == AckIndividual:

@@ -205,6 +205,17 @@ func (f *fakeCursor) Rewind() {
 	}
 }
 
+func (f *fakeCursor) Seek(p ledger.Position, done func(error)) {
+	i := int(p.Entry)
+	if p == ledger.Latest {
+		i = len(f.log)
+	}
+	f.mark = max(-1, i-1)
+	clear(f.deleted)
+	f.Rewind()
+	finish(done)
+}
+
 func (f *fakeCursor) Close(done func(error)) {
 	f.closed, f.parked = true, nil
 	finish(done)

@@ -22,7 +22,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 // TestDispatchScripts runs the scripts of dispatchers against a fake cursor, one command at a time in virtual time.
 func TestDispatchScripts(t *testing.T) {
-	for _, name := range []string{"exclusive", "shared", "redelivery", "permits", "failover"} {
+	for _, name := range []string{"exclusive", "shared", "redelivery", "permits", "failover", "seek"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &rig{t: t}
@@ -41,6 +41,7 @@ func TestDispatchScripts(t *testing.T) {
 //	flow c=<name> n=<permits>
 //	ack c=<name> (<entry> | <entry>:<bits>)… [cumulative]
 //	redeliver c=<name> [<entry>…]
+//	seek c=<name> <entry> closes all consumers
 //	close c=<name>        block c=<name>       resume c=<name>
 //	hold                  reads stay under way until…
 //	complete              …now
@@ -160,6 +161,8 @@ func (r *rig) command(t *testing.T, d *datadriven.TestData) error {
 	case "redeliver":
 		ps, _ := positions(d)
 		c.Redeliver(ps)
+	case "seek":
+		return r.seek(d, c)
 	case "close":
 		c.Close(nil)
 	case "block", "resume":
@@ -223,6 +226,13 @@ func (r *rig) ack(d *datadriven.TestData, c *Consumer) error {
 	if calls != 1 {
 		return fmt.Errorf("done was called %d times", calls)
 	}
+	return failed
+}
+
+func (r *rig) seek(d *datadriven.TestData, c *Consumer) error {
+	ps, _ := positions(d)
+	failed := errors.New("no answer")
+	c.Seek(ps[0], func(err error) { failed = err })
 	return failed
 }
 

@@ -23,6 +23,7 @@ type cursor interface {
 	ReadPosition() ledger.Position
 	IsDeleted(p ledger.Position) bool
 	Rewind()
+	Seek(p ledger.Position, done func(error))
 	Backlog() int64
 	Close(done func(error))
 }
@@ -56,6 +57,7 @@ type subscription struct {
 	consumers []*Consumer // by priority level, then order of connection (failover: name)
 	active    *Consumer   // of Exclusive and Failover
 	ended     bool
+	seeks     int
 
 	read    reading
 	again   redelivery
@@ -233,22 +235,14 @@ func (s *subscription) endFor(by *Consumer, force bool) error {
 			return fmt.Errorf("%q has other consumers: %w", s.name, ErrConsumerBusy)
 		}
 	}
-	for _, c := range s.consumers {
-		c.closed = true
-		if c != by {
-			c.Sink.CloseConsumer(c.ID)
-		}
-	}
+	s.closeConsumers(by)
 	s.end()
 	return nil
 }
 
 // shutDown closes the consumers and the cursor because the topic closes. done on the subscription's executor.
 func (s *subscription) shutDown(done func(error)) {
-	for _, c := range s.consumers {
-		c.closed = true
-		c.Sink.CloseConsumer(c.ID)
-	}
+	s.closeConsumers(nil)
 	s.end()
 	s.cursor.Close(done)
 }
@@ -257,8 +251,6 @@ func (s *subscription) shutDown(done func(error)) {
 func (s *subscription) end() {
 	s.ended = true
 	s.read.forget(s)
-	s.consumers, s.active, s.share.turn = nil, nil, nil
-	s.connected.Store(0)
 }
 
 // closeCursor may be called from any executor. done comes on the subscription's.
