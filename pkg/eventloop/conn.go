@@ -86,7 +86,10 @@ func (c *Conn) Closed() bool { return c.gone }
 
 // PauseRead stops the reading of the socket and further calls of Data. Called in Data, it does not stop that call; what
 // the call leaves unconsumed is kept. A TLS handshake is part of reading: a connection paused in Opened waits with it.
-func (c *Conn) PauseRead() { c.paused = true }
+func (c *Conn) PauseRead() {
+	c.check()
+	c.paused = true
+}
 
 // Paused reports whether reading is paused.
 func (c *Conn) Paused() bool { return c.paused }
@@ -94,6 +97,7 @@ func (c *Conn) Paused() bool { return c.paused }
 // ResumeRead undoes PauseRead. Bytes that were read and not consumed are handed to Data in the next turn, also when none
 // follow them.
 func (c *Conn) ResumeRead() {
+	c.check()
 	if !c.paused || c.gone || c.draining || c.eof {
 		return
 	}
@@ -106,6 +110,7 @@ func (c *Conn) ResumeRead() {
 
 // Close closes the connection at the end of the turn. Output that is not written yet is dropped. Closed gets err.
 func (c *Conn) Close(err error) {
+	c.check()
 	if c.gone {
 		return
 	}
@@ -119,6 +124,7 @@ func (c *Conn) Close(err error) {
 // CloseAfterFlush stops reading and closes the connection when its output is written. Whoever calls it sees to it that
 // a peer who does not read is closed in the end.
 func (c *Conn) CloseAfterFlush(err error) {
+	c.check()
 	if c.gone || c.draining {
 		return
 	}
@@ -140,6 +146,9 @@ func (c *Conn) end(err error) {
 	}
 	c.markDirty()
 }
+
+// check panics in invariants builds when the caller is not on the loop.
+func (c *Conn) check() { c.loop.owner.Check("connection") }
 
 // deliver hands the unconsumed bytes to the handler.
 func (c *Conn) deliver() {

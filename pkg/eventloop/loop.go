@@ -46,6 +46,7 @@ type Loop struct {
 	stopping bool
 	shared   sharedRoot
 	load     load
+	owner    invariant.Goroutine
 
 	mu struct {
 		sync.Mutex
@@ -110,6 +111,7 @@ func (l *Loop) unlockAndWake() {
 
 // Conns calls f for the connections of the loop until it returns false. Loop only.
 func (l *Loop) Conns(f func(*Conn) bool) {
+	l.owner.Check("connections of a loop")
 	for _, c := range l.conns {
 		if c != nil && !c.gone && !f(c) {
 			return
@@ -118,6 +120,7 @@ func (l *Loop) Conns(f func(*Conn) bool) {
 }
 
 func (l *Loop) run() {
+	l.owner.Own()
 	l.now = time.Now()
 	ticker := time.AfterFunc(l.group.options.TickInterval, l.due)
 	defer ticker.Stop()
@@ -294,15 +297,25 @@ func (l *Loop) closeAll() {
 	}
 }
 
-// ended reports whether the loop was told to stop and has nothing left, and if so refuses further posts.
+// ended reports whether the loop was told to stop and has no connection left. If so it refuses further posts, for which
+// it cannot wait to cease, and runs what was posted before.
 func (l *Loop) ended() bool {
 	if !l.stopping || l.live > 0 || l.helpers > 0 || l.leftOver() {
 		return false
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.ended = len(l.mu.tasks)+len(l.mu.arrivals)+len(l.mu.signals) == 0
-	return l.mu.ended
+	l.mu.ended = true
+	last := l.mu.inbox
+	l.mu.inbox = inbox{}
+	l.mu.Unlock()
+	for _, c := range last.arrivals {
+		c.link.discard()
+		l.group.left(l)
+	}
+	for _, t := range last.tasks {
+		t.Run()
+	}
+	return true
 }
 
 // signal leaves the result of a helper goroutine for the loop.

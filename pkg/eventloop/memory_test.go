@@ -29,7 +29,7 @@ func TestAnnouncedFramesCostNothing(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			announced := connections(t)
 			if k.name != "default" {
-				announced = min(announced, 3000) // two goroutines each: slow under the race detector
+				announced = min(announced, 1000) // two goroutines each: slow under the race detector
 			}
 			var bytes atomic.Int64
 			h := &counting{echo: echo{}, got: &bytes}

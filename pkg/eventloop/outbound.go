@@ -28,6 +28,7 @@ type outbound struct {
 
 // Write copies b into the outbound buffer. It is written at the end of the turn.
 func (c *Conn) Write(b []byte) {
+	c.check()
 	if c.gone || c.eof || c.draining || len(b) == 0 {
 		return
 	}
@@ -43,6 +44,7 @@ func (c *Conn) Write(b []byte) {
 // WriteRef writes data without copying it, unless it is short. The owner is retained until it is written or the
 // connection is closed; nil means garbage-collected memory. data must not change meanwhile.
 func (c *Conn) WriteRef(data []byte, owner Owner) {
+	c.check()
 	if len(data) < referFrom {
 		c.Write(data)
 		return
@@ -61,6 +63,7 @@ func (c *Conn) WriteRef(data []byte, owner Owner) {
 // Reserve returns n bytes of room (at most 64 KiB) in the outbound buffer, for encoders that write in place. They count
 // after Commit, which follows before anything else is written.
 func (c *Conn) Reserve(n int) []byte {
+	c.check()
 	if c.gone {
 		return make([]byte, n) // goes nowhere
 	}
@@ -73,6 +76,7 @@ func (c *Conn) Reserve(n int) []byte {
 
 // Commit takes the first n bytes of the room that Reserve returned as written.
 func (c *Conn) Commit(n int) {
+	c.check()
 	if c.gone || c.eof || c.draining || n == 0 {
 		return
 	}

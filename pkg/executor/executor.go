@@ -41,7 +41,7 @@ type Executor struct {
 		ended  bool // the worker has gone: posts are discarded
 	}
 	wake  sync.Cond
-	owner goroutine // who runs the tasks; kept in invariants builds only
+	owner invariant.Goroutine // runs the tasks
 }
 
 // New returns a running Executor. Most callers want one out of a Pool.
@@ -91,7 +91,7 @@ func (e *Executor) Pending() int {
 // AssertCurrent checks, in invariants builds, that it is called from a task of this Executor.
 func (e *Executor) AssertCurrent() {
 	if invariant.Enabled {
-		invariant.Assert(e.owner.isCurrent(), "not on executor %s", e.name)
+		e.owner.Check("executor " + e.name)
 	}
 }
 
@@ -99,7 +99,7 @@ func (e *Executor) AssertCurrent() {
 // Calling it again is harmless.
 func (e *Executor) Close() {
 	if invariant.Enabled {
-		invariant.Assert(!e.owner.isCurrent(), "executor %s closes itself", e.name)
+		invariant.Assert(!e.owner.Owns(), "executor %s closes itself", e.name)
 	}
 	e.mu.Lock()
 	e.mu.closed = true
@@ -110,7 +110,7 @@ func (e *Executor) Close() {
 }
 
 func (e *Executor) work() {
-	e.owner.set()
+	e.owner.Own()
 	var batch []Task
 	for {
 		batch = e.take(batch)

@@ -40,3 +40,18 @@ func TestAssertCostsNoAllocation(t *testing.T) {
 		t.Fatalf("%v allocations", n)
 	}
 }
+
+func TestGoroutine(t *testing.T) {
+	var g invariant.Goroutine
+	g.Check("no owner yet")
+	g.Own()
+	g.Check("own state")
+	if g.Owns() != invariant.Enabled {
+		t.Error("the owner does not own")
+	}
+	failed := make(chan error)
+	go func() { failed <- caught(func() { g.Check("state") }) }()
+	if err := <-failed; (err != nil) != invariant.Enabled {
+		t.Errorf("from another goroutine: %v", err)
+	}
+}
