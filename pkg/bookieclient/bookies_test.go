@@ -66,8 +66,8 @@ func (r *realBookies) start(i int, l net.Listener) error {
 		DataDir: "/data", MetadataDir: r.metadataDir(i), FS: r.disks[i], Listener: l, ListenAddress: r.members[i].Address,
 		Journal: bookie.JournalOptions{SegmentSize: 4 << 20}, MinFreeSpace: 1,
 		Raft: bookie.RaftOptions{
-			PreferredTimeout: 300 * time.Millisecond, FollowerTimeout: 600 * time.Millisecond,
-			MetadataTimeout: 300 * time.Millisecond, RPCTimeout: 2 * time.Second,
+			PreferredTimeout: 600 * time.Millisecond, FollowerTimeout: 1200 * time.Millisecond, // starved machines elect for ever with less
+			MetadataTimeout: 800 * time.Millisecond, RPCTimeout: 2 * time.Second,
 		},
 	})
 	r.running[i] = b
@@ -115,7 +115,7 @@ func (p *progress) Appended(ref ledger.Ref, last ledger.EntryID, err error) {
 
 func (p *progress) await(ref ledger.Ref, last ledger.EntryID) {
 	p.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(60 * time.Second)
 	for {
 		p.mu.Lock()
 		got, ok := p.last[ref.ID]
@@ -137,7 +137,7 @@ func (p *progress) await(ref ledger.Ref, last ledger.EntryID) {
 func TestRealBookies(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
 	r := startBookies(t)
-	opts := Options{Bookies: r.addresses(), ClusterID: "test", StatusInterval: 200 * time.Millisecond, CallTimeout: 20 * time.Second}
+	opts := Options{Bookies: r.addresses(), ClusterID: "test", StatusInterval: 200 * time.Millisecond, CallTimeout: 40 * time.Second}
 	if os.Getenv("CLIENT_LOG") != "" {
 		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -150,7 +150,7 @@ func TestRealBookies(t *testing.T) {
 	refs := []ledger.Ref{create(t, c, 0), create(t, c, 0), create(t, c, 0)}
 
 	const entries = 300
-	payload := func(ref ledger.Ref, i int) []byte { return fmt.Appendf(make([]byte, (i%5)*2000), "%d/%d", ref.ID, i) }
+	payload := func(ref ledger.Ref, i int) []byte { return fmt.Appendf(make([]byte, (i%5)*1300), "%d/%d", ref.ID, i) }
 	for i := range entries {
 		for _, ref := range refs {
 			c.Append(ref, testEpoch, ledger.EntryID(i), []ledger.Payload{{Data: payload(ref, i)}}, p)

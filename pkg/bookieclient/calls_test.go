@@ -44,7 +44,7 @@ func await[T any](t *testing.T, call func(done func(T, error))) (T, error) {
 	select {
 	case v := <-w.ch:
 		return v, <-w.errs
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("no callback")
 		panic("unreachable")
 	}
