@@ -3,7 +3,6 @@ package bookie
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"sync"
 
@@ -209,7 +208,7 @@ func (a *appendStream) send() error {
 		for {
 			resp, last, done := a.gather()
 			if len(resp.Results) > 0 {
-				if err := a.stream.Send(resp); err != nil && err != io.EOF {
+				if err := a.stream.Send(resp); err != nil {
 					return err
 				}
 			}

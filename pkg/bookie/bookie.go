@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,7 @@ type Bookie struct {
 	readOnly   atomic.Bool
 	registered atomic.Bool
 	failures   chan error
-	failOnce   sync.Once
+	health     *health
 	placement  chan struct{} // holds one: look whether groups are to be created
 
 	ctx      context.Context // of the background work
@@ -62,6 +63,7 @@ func Open(ctx context.Context, o Options) (*Bookie, error) {
 		return nil, fmt.Errorf("bookie: %w", err)
 	}
 	b := &Bookie{opts: o, failures: make(chan error, 1), placement: make(chan struct{}, 1)}
+	b.health = newHealth(b.failed)
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := b.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("bookie: %w", err), b.Close(ctx))
@@ -135,17 +137,15 @@ func (b *Bookie) listen() error {
 		return nil
 	}
 	b.address = b.listener.Addr().String()
-	host, port, err := net.SplitHostPort(b.address)
+	addr, ok := b.listener.Addr().(*net.TCPAddr)
+	if !ok || !addr.IP.IsUnspecified() {
+		return nil
+	}
+	name, err := os.Hostname()
 	if err != nil {
-		return nil // not TCP: a test's listener
+		return fmt.Errorf("listening on all addresses needs an advertised address: %w", err)
 	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		name, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("listening on all addresses needs an advertised address: %w", err)
-		}
-		b.address = net.JoinHostPort(name, port)
-	}
+	b.address = net.JoinHostPort(name, strconv.Itoa(addr.Port))
 	return nil
 }
 
@@ -175,18 +175,18 @@ func (b *Bookie) transport(id ledger.GroupID) *transport {
 	return nil
 }
 
-// fail reports the first reason why the process must not go on, and stops serving: a bookie that cannot write must
-// not look alive.
-func (b *Bookie) fail(err error) {
-	b.failOnce.Do(func() {
-		b.log.Error("bookie failed", "error", err)
-		b.failures <- err
-		b.wg.Go(func() {
-			if b.server != nil {
-				b.server.Stop()
-			}
-			b.links.stop()
-		})
+// fail reports a reason why the process must not go on. The first counts.
+func (b *Bookie) fail(err error) { b.health.fail(err) }
+
+// failed stops serving: a bookie that cannot write must not look alive.
+func (b *Bookie) failed(err error) {
+	b.log.Error("bookie failed", "error", err)
+	b.failures <- err
+	b.wg.Go(func() {
+		if b.server != nil {
+			b.server.Stop()
+		}
+		b.links.stop()
 	})
 }
 
@@ -212,6 +212,8 @@ func (b *Bookie) Ready(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
+		case <-b.health.failed:
+			return b.health.err()
 		case <-b.ctx.Done():
 			return errClosed
 		case <-ctx.Done():

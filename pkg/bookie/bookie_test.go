@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,14 +16,18 @@ import (
 // What does no harm shares one cluster.
 func TestServices(t *testing.T) {
 	c := newCluster(t, 3, func(o *Options) { o.WatchBuffer = 50 })
-	for name, f := range map[string]func(*testing.T, *cluster){
-		"ledger life": testLedgerLife, "refusals": testRefusals, "status": testStatus, "metadata": testMetadataService,
+	for _, f := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"status", testStatus}, {"ledger life", testLedgerLife}, {"refusals", testRefusals},
+		{"metadata", testMetadataService}, {"join", testJoin},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(f.name, func(t *testing.T) {
 			old := c.t
 			defer func() { c.t = old }()
 			c.t = t
-			f(t, c)
+			f.run(t, c)
 		})
 	}
 }
@@ -59,7 +64,7 @@ func testLedgerLife(t *testing.T, c *cluster) {
 			n++
 		}
 	}
-	if _, err := s.Recv(); err != io.EOF {
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
 		t.Fatalf("stream ended with %v", err)
 	}
 
@@ -100,11 +105,9 @@ func testLedgerLife(t *testing.T, c *cluster) {
 	c.want(res, bookiepb.Code_NO_LEDGER, -1)
 }
 
+// command decodes what testAppend encoded.
 func command(b []byte) ledger.Command {
-	c, _, err := ledger.NextCommand(b)
-	if err != nil {
-		panic(err)
-	}
+	c, _, _ := ledger.NextCommand(b)
 	return c
 }
 
@@ -141,7 +144,7 @@ func testRefusals(t *testing.T, c *cluster) {
 			t.Errorf("%s: %v %v", name, resp, err)
 		}
 		_ = s.CloseSend()
-		if _, err := s.Recv(); err != io.EOF {
+		if _, err := s.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: the stream goes on: %v", name, err)
 		}
 	}
@@ -244,6 +247,25 @@ func testPowerCutOfAll(t *testing.T, c *cluster) {
 		}
 		return states[0] == states[1] && states[1] == states[2] && states[0].Last == 40
 	})
+}
+
+// A bookie that comes later leads a group of its own, with replicas on two others, and serves it.
+func testJoin(t *testing.T, c *cluster) {
+	c.join("x")
+	var st *bookiepb.StatusResponse
+	c.eventually("the new bookie leads a group", func() bool {
+		st = c.nodes["x"].Status()
+		return len(st.Groups) == 1 && st.Groups[0].Leader != ""
+	})
+	g := ledger.GroupID(st.Groups[0].Group)
+	if r := st.Groups[0].Replicas; len(r) != 3 || r[0] != "x" || g != 4 || st.Metadata != nil {
+		t.Errorf("status %v", st)
+	}
+	c.want(c.execute(g, ledger.Command{Op: ledger.OpCreate, Ledger: 70, Epoch: 1}), bookiepb.Code_OK, -1)
+	r, err := c.metadata("x").Get(t.Context(), &bookiepb.GetRequest{Key: "/cluster"})
+	if err != nil || r.Result.Code != bookiepb.Code_NOT_LEADER {
+		t.Errorf("metadata at a bookie that is no member: %v %v", r, err)
+	}
 }
 
 func testStatus(t *testing.T, c *cluster) {

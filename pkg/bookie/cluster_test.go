@@ -52,7 +52,7 @@ func newCluster(t testing.TB, n int, change func(*Options)) *cluster {
 }
 
 // newClusterOn uses the real disk if asked to.
-func newClusterOn(t testing.TB, n int, real bool, change func(*Options)) *cluster {
+func newClusterOn(t testing.TB, n int, onDisk bool, change func(*Options)) *cluster {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel() // a cluster mostly waits for its elections
@@ -65,7 +65,7 @@ func newClusterOn(t testing.TB, n int, real bool, change func(*Options)) *cluste
 		listeners[id] = l
 		mem := vfs.NewMem()
 		b := &testBookie{id: id, addr: l.Addr().String(), disk: mem, fs: vfs.NewInject(mem), data: "/data"}
-		if real {
+		if onDisk {
 			b.fs, b.data = vfs.NewInject(vfs.Disk{}), filepath.Join(c.dir, "data-"+id)
 		}
 		c.nodes[id] = b
@@ -82,6 +82,18 @@ func newClusterOn(t testing.TB, n int, real bool, change func(*Options)) *cluste
 		c.ready(id)
 	}
 	return c
+}
+
+// join adds a bookie that is no member of the metadata group.
+func (c *cluster) join(id string) {
+	c.t.Helper()
+	l := listen(c.t, "127.0.0.1:0")
+	mem := vfs.NewMem()
+	b := &testBookie{id: id, addr: l.Addr().String(), disk: mem, fs: vfs.NewInject(mem), data: "/data"}
+	c.nodes[id] = b
+	c.init(b)
+	c.start(id, l)
+	c.ready(id)
 }
 
 func listen(t testing.TB, addr string) net.Listener {

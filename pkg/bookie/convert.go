@@ -22,7 +22,7 @@ func headerFromPB(h *bookiepb.RaftHeader) raft.RPCHeader {
 
 func appendToPB(a *raft.AppendEntriesRequest) *bookiepb.AppendEntries {
 	m := &bookiepb.AppendEntries{
-		Header: headerToPB(a.RPCHeader), Term: a.Term, Leader: a.Leader,
+		Header: headerToPB(a.RPCHeader), Term: a.Term, Leader: a.Leader, //nolint:staticcheck // still sent by the library
 		PrevLogEntry: a.PrevLogEntry, PrevLogTerm: a.PrevLogTerm, LeaderCommitIndex: a.LeaderCommitIndex,
 	}
 	if len(a.Entries) == 0 {

@@ -30,7 +30,7 @@ func readFile(fsys vfs.FS, path string) (b []byte, err error) {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d were expected", path, size, maxSmallFile)
 	}
 	b = make([]byte, size)
-	if n, err := f.ReadAt(b, 0); err != nil && (err != io.EOF || n != len(b)) {
+	if n, err := f.ReadAt(b, 0); err != nil && (!errors.Is(err, io.EOF) || n != len(b)) {
 		return nil, err
 	}
 	return b, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,10 +33,10 @@ type group struct {
 
 // bootstrapKey is set in a group's stable store once its first configuration is written. It is never written again: a
 // group that has the key and no log has lost its log, and a fresh start would elect a leader that knows nothing.
-var bootstrapKey = []byte("geminga.bootstrapped")
+const bootstrapKey = "geminga.bootstrapped"
 
 // termKey is the library's key of the current term.
-var termKey = []byte("CurrentTerm")
+const termKey = "CurrentTerm"
 
 // groupDeps is what groups share.
 type groupDeps struct {
@@ -96,7 +95,7 @@ func groupTimeout(self string, replicas []string, o RaftOptions) time.Duration {
 // A crash in between leaves the entry without the key, or the key not yet durable: both steps are done again, and both
 // write what is there already.
 func bootstrap(s journalStore, replicas []string) error {
-	done, err := s.Get(bootstrapKey)
+	done, err := s.Get([]byte(bootstrapKey))
 	if err != nil {
 		return err
 	}
@@ -116,10 +115,10 @@ func bootstrap(s journalStore, replicas []string) error {
 			return err
 		}
 	}
-	if err := s.Set(termKey, binary.BigEndian.AppendUint64(nil, 1)); err != nil {
+	if err := s.Set([]byte(termKey), binary.BigEndian.AppendUint64(nil, 1)); err != nil {
 		return err
 	}
-	return s.Set(bootstrapKey, []byte{1})
+	return s.Set([]byte(bootstrapKey), []byte{1})
 }
 
 func configurationOf(ids []string) raft.Configuration {
@@ -189,5 +188,3 @@ func (g *group) close(ctx context.Context) {
 func isDamage(err error) bool {
 	return errors.Is(err, ErrDamaged) || errors.Is(err, journal.ErrCorrupt)
 }
-
-func (g *group) sameReplicas(replicas []string) bool { return slices.Equal(g.replicas, replicas) }

@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -239,16 +240,16 @@ func (l *link) sendSnapshot(ctx context.Context, group ledger.GroupID, args *raf
 	buf := make([]byte, snapshotChunk)
 	for {
 		if err := stream.Send(chunk); err != nil {
-			if err == io.EOF { // the peer has answered already, or the stream is broken: CloseAndRecv says which
+			if errors.Is(err, io.EOF) { // the peer has answered already, or the stream is broken: CloseAndRecv says which
 				break
 			}
 			return nil, err
 		}
 		n, err := io.ReadFull(data, buf)
-		if n == 0 && err == io.EOF {
+		if n == 0 && errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, err
 		}
 		chunk = &bookiepb.SnapshotChunk{Data: buf[:n]}

@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -148,7 +149,7 @@ func (c *metaClient) watchOnce(ctx context.Context, prefix string, changed func(
 	for {
 		resp, err := stream.Recv()
 		timer.Stop()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

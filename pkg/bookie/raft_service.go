@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -54,7 +55,7 @@ func (s *raftService) Exchange(stream grpc.BidiStreamingServer[bookiepb.RaftRequ
 	room := make(chan struct{}, maxCallsPerPeer)
 	for {
 		req, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

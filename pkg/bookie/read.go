@@ -81,11 +81,11 @@ func (r *reading) run(ctx context.Context, send func(*bookiepb.ReadBody) error) 
 			r.next += ledger.EntryID(n)
 			r.served = true
 		}
-		if err != nil && !r.served {
+		switch {
+		case !r.served:
 			return err
-		}
-		if err != nil || r.next <= limit {
-			return nil
+		case err != nil || r.next <= limit:
+			return nil //nolint:nilerr // see above
 		}
 	}
 	return nil

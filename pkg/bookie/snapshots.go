@@ -75,6 +75,8 @@ func healLog(store raft.LogStore, snapshots raft.SnapshotStore, log *slog.Logger
 }
 
 // Create implements raft.SnapshotStore.
+//
+//nolint:revive // the library's signature
 func (s *lockedSnapshots) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, t raft.Transport) (raft.SnapshotSink, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

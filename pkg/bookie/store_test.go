@@ -165,7 +165,7 @@ func TestBootstrapOnce(t *testing.T) {
 			t.Fatalf("after a crash at operation %d: %v", n, err)
 		}
 		var log raft.Log
-		term, _ := s.GetUint64(termKey)
+		term, _ := s.GetUint64([]byte(termKey))
 		if err := s.GetLog(1, &log); err != nil || term != 1 || len(raft.DecodeConfiguration(log.Data).Servers) != 2 {
 			t.Fatalf("crash at operation %d: entry %+v, term %d, %v", n, log, term, err)
 		}
@@ -203,7 +203,7 @@ func TestFailedReplicaIsSilent(t *testing.T) {
 	var reported error
 	h := newHealth(func(err error) { reported = err })
 	s := &guardedStore{store: &failingStore{err: broken}, health: h, stop: make(chan struct{})}
-	if err := s.SetUint64(termKey, 5); err != nil {
+	if err := s.SetUint64([]byte(termKey), 5); err != nil {
 		t.Errorf("raft would panic: %v", err)
 	}
 	if !errors.Is(reported, broken) || !errors.Is(reported, ErrStore) || h.ok() {
@@ -254,7 +254,7 @@ func TestFullDiskPasses(t *testing.T) {
 	if err := s.StoreLogs(nil); !errors.Is(err, journal.ErrNoSpace) || !h.ok() {
 		t.Errorf("append on a full disk: %v", err)
 	}
-	if err := s.SetUint64(termKey, 1); err != nil || !h.ok() || inner.kept != 1 {
+	if err := s.SetUint64([]byte(termKey), 1); err != nil || !h.ok() || inner.kept != 1 {
 		t.Errorf("term on a disk that was full for a while: %v, kept %d", err, inner.kept)
 	}
 }
