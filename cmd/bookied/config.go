@@ -25,7 +25,6 @@ type config struct {
 	segmentMB              int
 	writeTimeout           time.Duration
 	groups, replicas       int
-	maxMessageSize         int
 	shutdown               time.Duration
 	log                    daemon.LogOptions
 }

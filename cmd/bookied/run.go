@@ -44,8 +44,7 @@ func runCommand(ctx context.Context, args []string) error {
 	}
 	s := &server{conf: conf, log: log}
 	if err := s.open(ctx, data); err != nil {
-		s.close()
-		return err
+		return errors.Join(err, s.close())
 	}
 	failed := s.wait(ctx)
 	return errors.Join(failed, s.close())

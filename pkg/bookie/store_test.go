@@ -53,7 +53,7 @@ func TestJournalStoreKeepsRaftsContract(t *testing.T) {
 	}
 	var got raft.Log
 	bounds(0, 0)
-	if err := s.GetLog(1, &got); err != raft.ErrLogNotFound { //nolint:errorlint // the library compares so
+	if err := s.GetLog(1, &got); err != raft.ErrLogNotFound {
 		t.Fatalf("missing entry: %v", err)
 	}
 	must(s.StoreLogs(testLogs(1, 10, 1)))
@@ -65,7 +65,7 @@ func TestJournalStoreKeepsRaftsContract(t *testing.T) {
 		t.Fatalf("entry 7 is %+v", got)
 	}
 	for _, i := range []uint64{0, 11} {
-		if err := s.GetLog(i, &got); err != raft.ErrLogNotFound { //nolint:errorlint // the library compares so
+		if err := s.GetLog(i, &got); err != raft.ErrLogNotFound {
 			t.Fatalf("entry %d: %v", i, err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestJournalStoreKeepsRaftsContract(t *testing.T) {
 	}
 	must(s.DeleteRange(1, 5)) // compaction
 	bounds(6, 8)
-	if err := s.GetLog(5, &got); err != raft.ErrLogNotFound { //nolint:errorlint // the library compares so
+	if err := s.GetLog(5, &got); err != raft.ErrLogNotFound {
 		t.Fatalf("compacted entry: %v", err)
 	}
 	must(s.DeleteRange(20, 30))
@@ -138,7 +138,7 @@ func TestRecentAgainstJournal(t *testing.T) {
 		for i := range last + 3 {
 			var got, want raft.Log
 			err := s.GetLog(i, &got)
-			if wantErr := (journalStore{s.group, &recent{}}).GetLog(i, &want); err != wantErr { //nolint:errorlint // as the library does
+			if wantErr := (journalStore{s.group, &recent{}}).GetLog(i, &want); err != wantErr {
 				t.Fatalf("entry %d: %v, want %v", i, err, wantErr)
 			}
 			if err == nil && (got.Term != want.Term || got.Index != want.Index || string(got.Data) != string(want.Data)) {

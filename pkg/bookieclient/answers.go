@@ -62,6 +62,8 @@ func (s *stream) answered(results []bookiepb.PlainResult) error {
 
 // settleLocked takes the answer to the oldest command in flight. An error ends the session and leaves the command
 // where it is.
+//
+//nolint:revive // the order of the cases is the meaning; apart they would say less
 func (s *stream) settleLocked(r *bookiepb.PlainResult, now time.Time) error {
 	o := outcomeOf(r.Code)
 	if o.verdict == notHere { // may come without a command

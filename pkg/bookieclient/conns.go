@@ -114,7 +114,7 @@ func (c *conns) close() {
 	for _, pair := range c.byAddr {
 		for _, conn := range pair {
 			if conn != nil {
-				conn.Close()
+				_ = conn.Close()
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// ErrWrongCluster: the bookie belongs to another cluster than Options.ClusterID.
+	// ErrWrongCluster says that the bookie belongs to another cluster than Options.ClusterID.
 	ErrWrongCluster = errors.New("bookie belongs to another cluster")
 
 	errNotSent  = errors.New("not sent")           // the request never left this process
@@ -38,6 +38,8 @@ type outcome struct {
 }
 
 // outcomeOf is the one table between the protocol's codes and the errors of our packages.
+//
+//nolint:revive // a table has as many branches as lines
 func outcomeOf(code bookiepb.Code) outcome {
 	switch code {
 	case bookiepb.Code_OK:

@@ -30,7 +30,7 @@ func (c *Client) create(epoch ledger.Epoch, avoid ledger.GroupID) (ledger.Ref, e
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.CallTimeout)
 	defer cancel()
 	var id ledger.ID
-	last := error(ledger.ErrNoBookies)
+	last := ledger.ErrNoBookies
 	for attempt := 0; c.pause(ctx, attempt); attempt++ {
 		if id == 0 {
 			fresh, err := c.nextID(ctx)
@@ -123,7 +123,7 @@ func (c *Client) executeBounded(ref ledger.Ref, cmd *ledger.Command) (ledger.Ent
 // be repeated: the machine takes the second one as a retry.
 func (c *Client) execute(ctx context.Context, ref ledger.Ref, cmd *ledger.Command) (ledger.EntryID, error) {
 	req := &bookiepb.ExecuteRequest{Group: uint32(ref.Group), Command: cmd.AppendTo(nil)}
-	last, unknown := error(ledger.ErrNotLeader), false
+	last, unknown := ledger.ErrNotLeader, false
 	for attempt := 0; c.pause(ctx, attempt); attempt++ {
 		address := c.topology.pick(ref.Group, attempt)
 		r, err := c.executeAt(ctx, address, req)

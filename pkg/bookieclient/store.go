@@ -113,7 +113,7 @@ func (c *Client) list(ctx context.Context, prefix string) ([]metadata.Item, erro
 // commit sends a transaction. repeatable says that it may be sent again though an earlier try may have been applied.
 func (c *Client) commit(ctx context.Context, txn metadata.Txn, repeatable bool) (metadata.Outcome, error) {
 	if err := txn.Validate(); err != nil {
-		return metadata.Outcome{Err: err, Failed: -1}, nil
+		return metadata.Outcome{Err: err, Failed: -1}, nil //nolint:nilerr // it travels in the outcome: nothing was sent
 	}
 	req := &bookiepb.CommitRequest{Txn: txn.Encode()}
 	var resp *bookiepb.CommitResponse
@@ -160,7 +160,7 @@ type leaderCall func(ctx context.Context, m bookiepb.MetadataClient) (*bookiepb.
 // askLeader makes a call at the leader of the metadata group until it is settled or ctx ends. What is not repeatable
 // is given up with ledger.ErrUnknown as soon as a try may have been carried out.
 func (c *Client) askLeader(ctx context.Context, repeatable bool, call leaderCall) error {
-	last, unknown := error(ledger.ErrNotLeader), false
+	last, unknown := ledger.ErrNotLeader, false
 	for attempt := 0; c.pause(ctx, attempt); attempt++ {
 		address := c.topology.pick(ledger.MetadataGroup, attempt)
 		r, err := c.askAt(ctx, address, call)

@@ -82,7 +82,7 @@ func (c *Client) Append(ref ledger.Ref, epoch ledger.Epoch, first ledger.EntryID
 	if len(entries) == 0 {
 		return
 	}
-	err := error(ledger.ErrShutdown)
+	err := ledger.ErrShutdown
 	if tooLarge(entries) {
 		err = ledger.ErrBadCommand
 	} else if s := c.stream(ref.Group); s != nil && s.enqueue(ref, epoch, first, entries, w) {

@@ -118,14 +118,20 @@ func allGroups(s *bookiepb.StatusResponse) []*bookiepb.GroupStatus {
 	return append(slices.Clip(s.Groups), s.Metadata)
 }
 
-func (t *topology) rebuildLocked(now time.Time) {
-	addresses := map[string]string{} // bookie id → address
+// addressesLocked maps bookie ids to addresses; what is registered in the metadata counts more than what bookies say.
+func (t *topology) addressesLocked() map[string]string {
+	addresses := map[string]string{}
 	for _, r := range t.statuses {
 		if r.status.BookieId != "" && r.status.Address != "" {
 			addresses[r.status.BookieId] = r.status.Address
 		}
 	}
 	maps.Copy(addresses, t.bookies)
+	return addresses
+}
+
+func (t *topology) rebuildLocked(now time.Time) {
+	addresses := t.addressesLocked()
 	members := map[ledger.GroupID]map[string]bool{}
 	join := func(group ledger.GroupID, ids []string) {
 		if members[group] == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// ErrMetaTooLarge: role and service addresses do not fit into what gossip carries about a member.
+// ErrMetaTooLarge says that role and service addresses do not fit into what gossip carries about a member.
 var ErrMetaTooLarge = errors.New("member description too large for gossip")
 
 // Member is a process that is alive, as far as known here.

@@ -79,6 +79,8 @@ func (o *Options) EnsureDefaults() {
 }
 
 // Validate reports everything that is wrong.
+//
+//nolint:revive // a list of independent checks
 func (o *Options) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -91,18 +93,7 @@ func (o *Options) Validate() error {
 	if len(o.Cluster) > memberlist.LabelMaxSize {
 		fault("cluster name has %d bytes, at most %d", len(o.Cluster), memberlist.LabelMaxSize)
 	}
-	checkAddress := func(what, address string) {
-		if _, _, err := splitAddress(address); err != nil {
-			fault("%s: %w", what, err)
-		}
-	}
-	checkAddress("bind", o.Bind)
-	if o.Advertise != "" {
-		checkAddress("advertise", o.Advertise)
-	}
-	for _, address := range o.Join {
-		checkAddress("join", address)
-	}
+	faults = append(faults, o.checkAddresses()...)
 	if n := len(o.SecretKey); n != 0 && n != 16 && n != 24 && n != 32 {
 		fault("secret key has %d bytes, must be 16, 24 or 32", n)
 	}
@@ -129,4 +120,21 @@ func splitAddress(address string) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("address %q: %w", address, err)
 	}
 	return host, port, nil
+}
+
+func (o *Options) checkAddresses() []error {
+	var faults []error
+	check := func(what, address string) {
+		if _, _, err := splitAddress(address); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	check("bind", o.Bind)
+	if o.Advertise != "" {
+		check("advertise", o.Advertise)
+	}
+	for _, address := range o.Join {
+		check("join", address)
+	}
+	return faults
 }

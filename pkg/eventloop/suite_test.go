@@ -307,7 +307,7 @@ func TestCloseAfterFlushWritesEverything(t *testing.T) {
 		c := r.dial()
 		<-send(c, frame(1, 1))
 		expect(t, c, big)
-		if _, err := c.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // Read returns it bare
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("after the last byte: %v", err)
 		}
 	})
@@ -470,7 +470,7 @@ func TestPeerClosesHalf(t *testing.T) {
 			}
 			_ = c.CloseWrite()
 			expect(t, c, frame(1000, 1))
-			if _, err := c.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // Read returns it bare
+			if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("want the end, got %v", err)
 			}
 			within(t, "closed", func() bool { return h.closed.Load() == 1 })

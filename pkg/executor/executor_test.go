@@ -153,7 +153,7 @@ func TestPoolSpreadsKeysAndKeepsThem(t *testing.T) {
 	if len(seen) != 4 {
 		t.Errorf("%d executors used", len(seen))
 	}
-	if p.Next() == p.Next() {
+	if a, b := p.Next(), p.Next(); a == b {
 		t.Error("Next does not go on")
 	}
 }

@@ -69,7 +69,7 @@ func (j *Journal) inspect(number uint64) (*file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: open segment %d: %w", number, err)
 	}
-	defer handle.Close() //nolint:errcheck // nothing was written
+	defer handle.Close()
 	f := &file{number: number}
 	if f.size, err = handle.Size(); err != nil {
 		return nil, fmt.Errorf("journal: segment %d: %w", number, err)
@@ -144,7 +144,7 @@ func (j *Journal) inUse(f *file) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("journal: open segment %d: %w", f.number, err)
 	}
-	defer handle.Close() //nolint:errcheck // nothing was written
+	defer handle.Close()
 	var s scanner
 	s.reset(handle, f.number, f.size)
 	for off := int64(segmentHeaderLen); ; off += sectorSize {

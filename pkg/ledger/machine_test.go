@@ -131,7 +131,7 @@ func describeStates(m *Machine) string {
 func TestErrorsAreTheSentinels(t *testing.T) {
 	m := NewMachine()
 	res, _ := m.Apply(&Command{Op: OpFence, Ledger: 9, Epoch: 1})
-	if res.Err != ErrNoLedger { //nolint:errorlint // never wrapped: that is the promise
+	if res.Err != ErrNoLedger {
 		t.Errorf("got %v", res.Err)
 	}
 	m.Apply(&Command{Op: OpCreate, Ledger: 9, Epoch: 1})
@@ -144,7 +144,7 @@ func TestErrorsAreTheSentinels(t *testing.T) {
 		{Op: OpAppend, Ledger: 9, Epoch: 1, Count: 2, Body: testBody(9, 0, 1, "")},
 		{Op: OpClose, Ledger: 9, Epoch: 1, Last: -2},
 	} {
-		if res, change := applyChecked(t, m, &c); res.Err != ErrBadCommand || change != (Change{}) { //nolint:errorlint // as above
+		if res, change := applyChecked(t, m, &c); res.Err != ErrBadCommand || change != (Change{}) {
 			t.Errorf("%s: %v", &c, res.Err)
 		}
 	}

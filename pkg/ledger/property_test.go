@@ -138,12 +138,12 @@ func (h history) observe(c *Command, res Result, change Change) string {
 		return "an error with a change"
 	}
 	if !p.created && c.Op != OpCreate && c.Op != OpDelete {
-		if res.Err != ErrNoLedger { //nolint:errorlint // never wrapped
+		if res.Err != ErrNoLedger {
 			return "absence not reported"
 		}
 		return ""
 	}
-	if res.Err == ErrNoLedger { //nolint:errorlint // never wrapped
+	if res.Err == ErrNoLedger {
 		return "absence without delete"
 	}
 	switch c.Op {

@@ -14,7 +14,6 @@ type reader struct {
 	done  func([]ledger.Entry, error)
 	turn  int            // Rewind and Seek make another
 	out   []ledger.Entry // reused
-	again bool           // there is a new Read, made inside done
 	busy  bool           // inside pump
 }
 

@@ -280,29 +280,27 @@ func (n *node) mustCursor(o managedledger.CursorOptions) *managedledger.Cursor {
 func (n *node) read(c *managedledger.Cursor, entries int) ([]done, error) {
 	var got []done
 	ch := make(chan error, 1)
-	for {
-		on(n.sub, func() {
-			c.Read(ledger.Limits{Entries: entries, Bytes: 1 << 20}, func(es []ledger.Entry, err error) {
-				for _, e := range es {
-					got = append(got, done{e.Position, string(e.Payload.Data)})
-					e.Payload.Release()
-				}
-				ch <- err
-			})
+	on(n.sub, func() {
+		c.Read(ledger.Limits{Entries: entries, Bytes: 1 << 20}, func(es []ledger.Entry, err error) {
+			for _, e := range es {
+				got = append(got, done{e.Position, string(e.Payload.Data)})
+				e.Payload.Release()
+			}
+			ch <- err
 		})
-		synctest.Wait()
-		select {
-		case err := <-ch:
-			return got, err
-		default:
-		}
-		cancelled := false
-		on(n.sub, func() { cancelled = c.CancelRead() })
-		if cancelled {
-			return got, nil
-		}
-		return got, <-ch
+	})
+	synctest.Wait()
+	select {
+	case err := <-ch:
+		return got, err
+	default:
 	}
+	cancelled := false
+	on(n.sub, func() { cancelled = c.CancelRead() })
+	if cancelled {
+		return got, nil
+	}
+	return got, <-ch
 }
 
 // readAll reads to the end.

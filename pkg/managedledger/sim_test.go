@@ -230,7 +230,6 @@ func (s *sim) ack() {
 				s.asked[d.pos] = true
 			}
 		}
-		all = nil
 	}
 	for _, p := range ps {
 		s.asked[p] = true

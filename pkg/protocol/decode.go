@@ -28,6 +28,8 @@ type Send struct {
 }
 
 // Decode reads a SEND from Frame.Body.
+//
+//nolint:revive // one case for each field of the message
 func (s *Send) Decode(body []byte) error {
 	*s = Send{NumMessages: 1}
 	var req required
@@ -118,6 +120,8 @@ type Ack struct {
 }
 
 // Decode reads an ACK from Frame.Body.
+//
+//nolint:revive // one case for each field of the message
 func (a *Ack) Decode(body []byte) error {
 	*a = Ack{MessageIDs: a.MessageIDs[:0], sets: a.sets[:0]}
 	var req, txn required

@@ -27,7 +27,7 @@ func open(b []byte, t Type) frameWriter {
 	b = protowire.AppendTag(b, 1, protowire.VarintType)
 	b = protowire.AppendVarint(b, uint64(t))
 	b = protowire.AppendTag(b, protowire.Number(t), protowire.BytesType)
-	w.b = append(b, 0)
+	w.b = append(b, 0) //nolint:gocritic // b lives on in w
 	w.body = len(w.b)
 	return w
 }

@@ -70,6 +70,8 @@ func (f *Frame) Parse(b []byte) error {
 }
 
 // parseBase finds the type and the one field that goes with it. Fields of other commands are skipped.
+//
+//nolint:revive // one case for each field of the message
 func (f *Frame) parseBase() error {
 	const typeField = 1
 	typed := false

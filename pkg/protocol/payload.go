@@ -139,6 +139,8 @@ func (m *Metadata) Parse(b []byte) error {
 	return nil
 }
 
+//
+//nolint:revive // one case for each field of the message
 func (m *Metadata) setOptional(f *fields) {
 	switch f.num {
 	case 6:
