@@ -221,13 +221,14 @@ func testPowerCutOfAll(t *testing.T, c *cluster) {
 		c.want(c.execute(2, command(testAppend(104, 1, ledger.EntryID(i), fmt.Sprint("e", i)))), bookiepb.Code_OK, int64(i))
 	}
 	seed := uint64(1)
+	after := map[string]*vfs.Mem{}
 	for id, b := range c.nodes {
-		after := b.disk.Crash(seed) // as of now; what is written while it closes is lost
+		after[id] = b.disk.Crash(seed) // as of now; what is written while it closes is lost
 		seed++
-		c.stop(id)
-		b.disk, b.fs = after, nil
 	}
+	c.stopAll()
 	for id, b := range c.nodes {
+		b.disk = after[id]
 		b.fs = vfs.NewInject(b.disk)
 		c.start(id, listen(t, b.addr))
 	}

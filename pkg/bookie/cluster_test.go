@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,10 +175,17 @@ func (c *cluster) stop(id string) {
 	b.Bookie = nil
 }
 
-func (c *cluster) close() {
+// stopAll closes all bookies at once.
+func (c *cluster) stopAll() {
+	var wg sync.WaitGroup
 	for id := range c.nodes {
-		c.stop(id)
+		wg.Go(func() { c.stop(id) })
 	}
+	wg.Wait()
+}
+
+func (c *cluster) close() {
+	c.stopAll()
 	for _, conn := range c.conns {
 		_ = conn.Close()
 	}
