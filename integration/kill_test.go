@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -142,21 +144,37 @@ func TestChaos(t *testing.T) {
 	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 2, BrokerSets: []string{"brokerDeduplicationEnabled=true"}})
 	client := newClient(t, c.URLs[0]+","+c.URLs[1][len("pulsar://"):])
 	s := startStream(ctx, t, client, topicName(t))
+	gaps := map[string][]time.Duration{}
+	note := func(round int, what string) {
+		gap := s.log.Gap()
+		kind, _, _ := strings.Cut(what, "-")
+		gaps[kind] = append(gaps[kind], gap)
+		t.Logf("round %d: %s killed, no receipt for %v", round, what, gap.Round(time.Millisecond))
+	}
 	for round := 1; round <= *chaosRounds; round++ {
 		s.progress(ctx, t, int64(100+rnd.IntN(400)), "before the round")
+		s.log.Gap()
 		if round%10 == 0 {
 			c.Kill()
 			if err := c.Start(ctx); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("round %d: all killed, publishing again after %v", round, s.progress(ctx, t, 100, "all"))
+			s.progress(ctx, t, 100, "all")
+			note(round, "all")
 			continue
 		}
 		p := c.All()[rnd.IntN(len(c.All()))]
 		p.Kill()
-		t.Logf("round %d: %s killed, publishing again after %v", round, p.Name, s.progress(ctx, t, 100, p.Name))
+		s.progress(ctx, t, 100, p.Name)
 		restart(ctx, t, p)
+		s.progress(ctx, t, 100, p.Name)
+		note(round, p.Name)
 	}
 	s.stop()
+	for kind, all := range gaps {
+		slices.Sort(all)
+		t.Logf("time without a receipt, %s killed, %d rounds: median %v, longest %v", kind, len(all),
+			all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
+	}
 	verify(ctx, t, client, s.log)
 }

@@ -30,7 +30,7 @@ type Producer struct {
 	disorder int
 	failed   int
 	pending  sync.WaitGroup
-	total    *atomic.Int64
+	log      *Log
 }
 
 // Log is everything that was sent to one topic.
@@ -38,6 +38,20 @@ type Log struct {
 	Topic     string
 	Producers []*Producer
 	Acked     atomic.Int64
+
+	lastAck atomic.Int64 // unix nanoseconds
+	gap     atomic.Int64 // longest time between two receipts of any producer, nanoseconds
+}
+
+// Gap returns the longest time without a receipt since the last call.
+func (l *Log) Gap() time.Duration { return time.Duration(l.gap.Swap(0)) }
+
+func (l *Log) acked() {
+	l.Acked.Add(1)
+	now := time.Now().UnixNano()
+	if last := l.lastAck.Swap(now); last > 0 && now-last > l.gap.Load() {
+		l.gap.Store(now - last)
+	}
 }
 
 // Publish sends count messages and waits until each has an outcome. It may be called again for more.
@@ -68,7 +82,7 @@ func (p *Producer) receipt(seq uint64, id pulsar.MessageID, err error) {
 	}
 	p.last = int64(seq)
 	p.acked[seq] = id.String()
-	p.total.Add(1)
+	p.log.acked()
 }
 
 // NewLog prepares count producers of messages of a size.
@@ -82,7 +96,7 @@ func NewLog(topic string, count, size int) *Log {
 func (l *Log) Add(count, size int) {
 	for range count {
 		l.Producers = append(l.Producers, &Producer{
-			ID: len(l.Producers), Size: max(size, headerSize), acked: map[uint64]string{}, last: -1, total: &l.Acked,
+			ID: len(l.Producers), Size: max(size, headerSize), acked: map[uint64]string{}, last: -1, log: l,
 		})
 	}
 }
