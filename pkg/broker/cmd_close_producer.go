@@ -16,6 +16,7 @@ func handleCloseProducer(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.fail(request, errNoProducer)
 	case p.state == opening:
 		p.undone, p.state = errMoved, leaving
+		p.leave(nil)
 		c.succeed(request)
 	case p.state == leaving:
 		c.fail(request, errPresent)

@@ -13,7 +13,9 @@ import (
 
 // PRODUCER registers a producer of a topic, which is opened and, if need be, created. PRODUCER_SUCCESS tells its name,
 // ours if it has none, and the last sequence id stored of that name (-1: none). schema_version stays empty, because
-// clients without schema break on one. A name that is connected already is ERROR ProducerBusy, unless the old
+// clients without schema break on one. A producer that has the topic for itself is told its epoch, which it shows when it
+// comes back; one that waits for that is told at once with producer_ready=false, and with true when it has got it; one
+// that cannot have it is ERROR ProducerFenced. A name that is connected already is ERROR ProducerBusy, unless the old
 // registration is the same client's (smaller epoch) or its connection turns out to be dead. A request for an id that is
 // registered is answered again; for one that is being registered it is ServiceNotReady.
 func handleProducer(c *conn, cmd *pulsarpb.BaseCommand) error {
@@ -77,6 +79,7 @@ type producer struct {
 	request *pulsarpb.CommandProducer
 	state   phase
 	undone  error // set while opening: close it as soon as it is open
+	waiting bool  // still opening: the topic has it in its queue
 	hosted  *hosted
 	topic   *topic.Producer
 	last    int64
@@ -87,12 +90,13 @@ func (p *producer) register(probed bool) {
 	h, req := p.hosted, p.request
 	r := topic.ProducerRequest{
 		ID: p.id, Name: p.name, Epoch: req.GetEpoch(), UserProvidedName: req.GetUserProvidedProducerName(),
-		AccessMode: topic.AccessMode(req.GetProducerAccessMode()), Metadata: properties(req.Metadata),
-		Address: p.c.remote, ClientVersion: p.c.clientVersion, Sink: &p.c.sink,
+		AccessMode: topic.AccessMode(req.GetProducerAccessMode()), TopicEpoch: req.GetTopicEpoch(),
+		Metadata: properties(req.Metadata), Address: p.c.remote, ClientVersion: p.c.clientVersion, Sink: &p.c.sink,
+		Waits: func(name string) { p.c.post(func() { p.waits(name) }) },
 	}
 	h.t.AddProducer(r, func(t *topic.Producer, last int64, err error) {
-		if errors.Is(err, topic.ErrProducerBusy) && !probed {
-			p.c.server.probe(h.producer(p.name), p.c, func(gone bool) {
+		if (errors.Is(err, topic.ErrProducerBusy) || errors.Is(err, topic.ErrProducerFenced)) && !probed {
+			p.c.server.probe(h.publishers(p.name, h.t.ExclusiveProducer()), p.c, func(gone bool) {
 				if gone {
 					h.exec.PostFunc(func() { p.register(true) })
 				} else {
@@ -142,11 +146,27 @@ func (p *producer) opened(t *topic.Producer, err error) {
 
 // announce sends PRODUCER_SUCCESS.
 func (p *producer) announce(request uint64) {
+	m := &pulsarpb.CommandProducerSuccess{
+		RequestId: proto.Uint64(request), ProducerName: proto.String(p.name), LastSequenceId: proto.Int64(p.last),
+		ProducerReady: proto.Bool(true),
+	}
+	if e := p.topic.TopicEpoch; e != 0 {
+		m.TopicEpoch = proto.Uint64(e)
+	}
+	p.c.reply(&pulsarpb.BaseCommand{Type: pulsarpb.BaseCommand_PRODUCER_SUCCESS.Enum(), ProducerSuccess: m})
+}
+
+// waits tells the client that it has to wait for the topic, so that its request does not run out of time.
+func (p *producer) waits(name string) {
+	p.waiting = true
+	if p.c.closed || p.undone != nil {
+		p.leave(nil)
+		return
+	}
 	p.c.reply(&pulsarpb.BaseCommand{
 		Type: pulsarpb.BaseCommand_PRODUCER_SUCCESS.Enum(),
 		ProducerSuccess: &pulsarpb.CommandProducerSuccess{
-			RequestId: proto.Uint64(request), ProducerName: proto.String(p.name), LastSequenceId: proto.Int64(p.last),
-			ProducerReady: proto.Bool(true),
+			RequestId: p.request.RequestId, ProducerName: proto.String(name), ProducerReady: proto.Bool(false),
 		},
 	})
 }
@@ -155,8 +175,12 @@ func (p *producer) announce(request uint64) {
 // nil: nobody waits. On the loop.
 func (p *producer) leave(drained func()) {
 	t := p.topic
-	if t == nil {
-		return // opened will see that the connection is closed; hosted is not ours to read before
+	if t == nil { // opened will see that the connection is closed; hosted is ours to read only when it waits
+		if p.waiting {
+			h := p.hosted
+			h.exec.PostFunc(func() { h.t.Withdraw(&p.c.sink, p.id) })
+		}
+		return
 	}
 	h := p.hosted
 	p.c.state.post(h)

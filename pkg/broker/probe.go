@@ -54,14 +54,17 @@ func (h *hosted) leaveConsumer(k *consumer) {
 	}
 }
 
-// producer returns the connection of the producer of a name.
-func (h *hosted) producer(name string) []*conn {
+// publishers returns the connections of the producers of these names.
+func (h *hosted) publishers(names ...string) []*conn {
 	h.peers.mu.Lock()
 	defer h.peers.mu.Unlock()
-	if p := h.peers.producers[name]; p != nil {
-		return []*conn{p.c}
+	var out []*conn
+	for _, name := range names {
+		if p := h.peers.producers[name]; p != nil {
+			out = append(out, p.c)
+		}
 	}
-	return nil
+	return out
 }
 
 // subscribers returns the connections of the consumers of a subscription.

@@ -1,19 +1,9 @@
 package topic
 
 import (
+	"errors"
 	"fmt"
 	"time"
-)
-
-// AccessMode of a producer, numbered as in the protocol.
-type AccessMode uint8
-
-// The access modes. Only ProducerShared is there yet.
-const (
-	ProducerShared AccessMode = iota
-	ProducerExclusive
-	ProducerWaitForExclusive
-	ProducerExclusiveWithFencing
 )
 
 // ProducerRequest asks for a producer.
@@ -23,6 +13,8 @@ type ProducerRequest struct {
 	Epoch            uint64 // grows with each attempt of the client to connect
 	UserProvidedName bool
 	AccessMode       AccessMode
+	TopicEpoch       uint64            // that it was given when it was alone on the topic; 0: none
+	Waits            func(name string) // called before AddProducer returns if the request waits for the topic; may be nil
 	Metadata         map[string]string
 	Address          string // of the client, for stats
 	ClientVersion    string
@@ -40,6 +32,8 @@ type Producer struct {
 	Name             string
 	Epoch            uint64
 	UserProvidedName bool
+	AccessMode       AccessMode
+	TopicEpoch       uint64 // 0: shares the topic
 	Metadata         map[string]string
 	Address          string
 	ClientVersion    string
@@ -58,9 +52,13 @@ type Producer struct {
 func (p *Producer) Topic() *Topic { return p.topic }
 
 // AddProducer registers a producer. done is called before AddProducer returns, with the last sequence id that is stored
-// of a producer of this name (-1: none or not known).
+// of a producer of this name (-1: none or not known); for one that waits for the topic it is called when it has got it.
 func (t *Topic) AddProducer(r ProducerRequest, done func(p *Producer, lastSequenceID int64, err error)) {
 	p, err := t.addProducer(&r)
+	if errors.Is(err, errWait) {
+		t.wait(r, done)
+		return
+	}
 	if err != nil {
 		done(nil, -1, err)
 		return
@@ -76,22 +74,23 @@ func (t *Topic) addProducer(r *ProducerRequest) (*Producer, error) {
 	if err := t.ready(); err != nil {
 		return nil, err
 	}
-	if r.AccessMode != ProducerShared {
-		return nil, fmt.Errorf("producer access mode %d: %w", r.AccessMode, ErrNotSupported)
-	}
 	if r.Name == "" {
 		r.Name = t.env.Names.Next()
 	}
-	if old := t.producers[r.Name]; old != nil {
-		if old.Epoch >= r.Epoch {
-			return nil, fmt.Errorf("%q on %s: %w", r.Name, t.text, ErrProducerBusy)
-		}
+	old := t.producers[r.Name]
+	if old != nil && old.Epoch >= r.Epoch {
+		return nil, fmt.Errorf("%q on %s: %w", r.Name, t.text, ErrProducerBusy)
+	}
+	if err := t.admit(r, old); err != nil {
+		return nil, err
+	}
+	if old != nil {
 		t.supersede(old, r.Sink)
 	} else if n := t.env.Options.MaxProducersPerTopic; n > 0 && len(t.producers) >= n {
 		return nil, fmt.Errorf("%s has %d producers: %w", t.text, n, ErrTooManyProducers)
 	}
 	p := &Producer{
-		ID: r.ID, Name: r.Name, Epoch: r.Epoch, UserProvidedName: r.UserProvidedName,
+		ID: r.ID, Name: r.Name, Epoch: r.Epoch, UserProvidedName: r.UserProvidedName, AccessMode: r.AccessMode,
 		Metadata: r.Metadata, Address: r.Address, ClientVersion: r.ClientVersion, ConnectedSince: time.Now(),
 		topic: t, out: t.outboxOf(r.Sink),
 	}
@@ -100,6 +99,9 @@ func (t *Topic) addProducer(r *ProducerRequest) (*Producer, error) {
 		p.dedup = t.dedup.connect(p.Name)
 	}
 	t.producers[p.Name] = p
+	if r.AccessMode != ProducerShared {
+		t.grant(p, r.TopicEpoch)
+	}
 	return p, nil
 }
 
@@ -118,6 +120,7 @@ func (t *Topic) supersede(old *Producer, by Sink) {
 func (t *Topic) RemoveProducer(p *Producer, drained func()) {
 	t.exec.AssertCurrent()
 	t.dropProducer(p)
+	defer t.freed()
 	switch {
 	case drained == nil:
 	case p.pending == 0:
@@ -135,6 +138,9 @@ func (t *Topic) dropProducer(p *Producer) {
 	if t.producers[p.Name] == p {
 		delete(t.producers, p.Name)
 	}
+	if t.access.holder == p {
+		t.access.holder = nil
+	}
 	if p.dedup != nil {
 		t.dedup.disconnect(p.dedup)
 	}
@@ -145,6 +151,7 @@ func (t *Topic) dropProducer(p *Producer) {
 
 // closeProducers removes all producers and tells their clients.
 func (t *Topic) closeProducers() {
+	t.refuse(func(*ProducerRequest) bool { return true })
 	for _, p := range t.producers {
 		t.dropProducer(p)
 		p.out.sink.CloseProducer(p.ID)

@@ -132,7 +132,7 @@ func (st *Stats) add(name string, s *SubscriptionStats) {
 func (p *Producer) stats(now time.Time) PublisherStats {
 	rate := p.in.read(now)
 	return PublisherStats{
-		AccessMode: "Shared", ProducerID: p.ID, ProducerName: p.Name,
+		AccessMode: p.AccessMode.String(), ProducerID: p.ID, ProducerName: p.Name,
 		MsgRateIn: rate.Messages, MsgThroughputIn: rate.Bytes, AverageMsgSize: mean(p.in.bytes, p.in.messages),
 		Address: p.Address, ConnectedSince: p.ConnectedSince.Format(time.RFC3339Nano),
 		ClientVersion: p.ClientVersion, Metadata: p.Metadata,

@@ -68,6 +68,7 @@ type Topic struct {
 
 	state     topicState
 	producers map[string]*Producer
+	access    access
 	outboxes  map[Sink]*outbox
 	slots     map[string]*slot
 	dedup     *dedup // nil: off

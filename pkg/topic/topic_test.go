@@ -112,8 +112,6 @@ func TestProducerNames(t *testing.T) {
 		first := w.mustProducer(ProducerRequest{ID: 1, Name: "p", Sink: one})
 		_, _, err := w.producer(ProducerRequest{ID: 1, Name: "p", Sink: two})
 		fails(t, "same name", err, ErrProducerBusy)
-		_, _, err = w.producer(ProducerRequest{ID: 2, Name: "q", Sink: two, AccessMode: ProducerExclusive})
-		fails(t, "exclusive", err, ErrNotSupported)
 
 		// The client comes back on another connection before the old one is known to be dead.
 		w.hold()
