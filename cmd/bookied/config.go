@@ -25,6 +25,8 @@ type config struct {
 	segmentMB              int
 	writeTimeout           time.Duration
 	groups, replicas       int
+	metadataElection       time.Duration
+	groupElection          time.Duration
 	shutdown               time.Duration
 	log                    daemon.LogOptions
 }
@@ -46,6 +48,9 @@ func (c *config) register() *settings.Set {
 	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 10, time.Second, "seconds after which a hung write or sync fails the bookie")
 	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader")
 	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies")
+	s.Duration(&c.metadataElection, "metadataElectionTimeoutMillis", 1000, time.Millisecond, "silence of the metadata leader after which another is elected; raise it on starved machines")
+	s.Duration(&c.groupElection, "ledgerGroupElectionTimeoutMillis", 1500, time.Millisecond,
+		"the same for a ledger group's preferred leader; the other replicas wait twice as long. Topics do not wait for it: they go on in another group")
 	s.Duration(&c.shutdown, "shutdownTimeoutSeconds", 8, time.Second, "seconds that a clean shutdown may take")
 	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
 	s.String(&c.log.Format, "logFormat", "text", "text or json")
@@ -86,6 +91,9 @@ func (c *config) bookieOptions(data string) bookie.Options {
 		AdvertisedAddress: c.bookieAdvertise(),
 		Journal: bookie.JournalOptions{
 			Dir: c.journalDir, SegmentSize: int64(c.segmentMB) << 20, NoSync: c.noSync, WriteTimeout: c.writeTimeout,
+		},
+		Raft: bookie.RaftOptions{
+			MetadataTimeout: c.metadataElection, PreferredTimeout: c.groupElection, FollowerTimeout: 2 * c.groupElection,
 		},
 		LedgerGroupsPerBookie: c.groups,
 		ReplicationFactor:     c.replicas,
