@@ -29,6 +29,9 @@ func codes() []struct {
 		code int
 	}{
 		{broker.ErrTopicNotHere, http.StatusNotFound},
+		{broker.ErrNoSuchTopic, http.StatusNotFound},
+		{broker.ErrTopicExists, http.StatusConflict},
+		{broker.ErrFewerPartitions, http.StatusConflict},
 		{protocol.ErrBadTopicName, http.StatusPreconditionFailed},
 		{protocol.ErrBadNamespace, http.StatusPreconditionFailed},
 		{errBadCount, http.StatusPreconditionFailed},

@@ -69,6 +69,7 @@ func (h *handler) routeBroker() {
 	h.mux.HandleFunc("GET /admin/v2/namespaces/{tenant}/{namespace}/topics", h.serveTopics)
 	h.mux.HandleFunc("GET /admin/v2/persistent/{tenant}/{namespace}", h.serveTopics)
 	const topicPath = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+	h.mux.HandleFunc("PUT "+topicPath, h.createTopic)
 	h.mux.HandleFunc("GET "+topicPath+"/stats", h.serveStats)
 	h.mux.HandleFunc("GET "+topicPath+"/internalStats", h.serveInternalStats)
 	h.mux.HandleFunc("GET "+topicPath+"/partitions", h.servePartitions)

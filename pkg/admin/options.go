@@ -42,6 +42,11 @@ type Partitioner interface {
 	UpdatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error
 }
 
+// Creator makes topics without partitions.
+type Creator interface {
+	CreateTopic(ctx context.Context, name protocol.TopicName) error
+}
+
 // Check is one condition of readiness.
 type Check struct {
 	Name string

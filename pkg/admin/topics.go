@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 
 	"geminga/pkg/protocol"
@@ -132,11 +133,39 @@ func (h *handler) changePartitions(w http.ResponseWriter, r *http.Request, chang
 		if !ok {
 			return errNotYet
 		}
-		var n int
-		if err := json.NewDecoder(r.Body).Decode(&n); err != nil || n < 1 || n > maxPartitions {
-			return errBadCount
+		n, err := partitionCount(r.Body)
+		if err != nil {
+			return err
 		}
 		if err := change(p, ctx, name, n); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}
+
+// partitionCount reads 4 or {"partitions": 4}: older and newer clients, with a content type of their own.
+func partitionCount(body io.Reader) (int, error) {
+	var raw json.RawMessage
+	if err := json.NewDecoder(body).Decode(&raw); err != nil {
+		return 0, errBadCount
+	}
+	var m struct{ Partitions int }
+	if json.Unmarshal(raw, &m.Partitions) != nil && json.Unmarshal(raw, &m) != nil || m.Partitions < 1 || m.Partitions > maxPartitions {
+		return 0, errBadCount
+	}
+	return m.Partitions, nil
+}
+
+// createTopic makes a topic without partitions. The body holds properties, which are not kept.
+func (h *handler) createTopic(w http.ResponseWriter, r *http.Request) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		c, ok := h.opts.Broker.(Creator)
+		if !ok {
+			return errNotYet
+		}
+		if err := c.CreateTopic(ctx, name); err != nil {
 			return err
 		}
 		w.WriteHeader(http.StatusNoContent)

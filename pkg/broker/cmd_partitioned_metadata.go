@@ -1,13 +1,8 @@
 package broker
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"google.golang.org/protobuf/proto"
 
-	"geminga/pkg/managedledger"
-	"geminga/pkg/metadata"
 	"geminga/pkg/protocol"
 	"geminga/rpc/pulsarpb"
 )
@@ -26,28 +21,6 @@ func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.post(func() { c.partitions(request, n, err) })
 	})
 	return nil
-}
-
-// partitionedInfo is the value of a PartitionedKey.
-type partitionedInfo struct {
-	Partitions uint32 `json:"partitions"`
-}
-
-// readPartitions reads the number of partitions of a topic. done comes on a goroutine of the store.
-func readPartitions(store managedledger.Store, n protocol.TopicName, done func(uint32, error)) {
-	key := metadata.PartitionedKey(n.Tenant, n.NamespaceName().Local(), n.Domain, n.Local)
-	store.Get(key, func(item metadata.Item, err error) {
-		var info partitionedInfo
-		switch {
-		case err != nil:
-			err = fmt.Errorf("%w: %w", errMetadata, err)
-		case item.Version != 0:
-			if bad := json.Unmarshal(item.Value, &info); bad != nil {
-				err = fmt.Errorf("%w: %s: %w", managedledger.ErrCorrupt, key, bad)
-			}
-		}
-		done(info.Partitions, err)
-	})
 }
 
 func (c *conn) partitions(request uint64, n uint32, err error) {

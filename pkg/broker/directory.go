@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"geminga/pkg/metadata"
 	"geminga/pkg/protocol"
 	"geminga/pkg/topic"
 )
@@ -48,24 +47,6 @@ func (d Directory) Locate(ctx context.Context, name protocol.TopicName) (url, ur
 		return u.plain, u.tls, nil
 	}
 	return p.url, p.urlTLS, nil
-}
-
-// listTopics reads the names of the persistent topics of a namespace. done comes on a goroutine of the store.
-func (s *Server) listTopics(ns protocol.NamespaceName, done func([]string, error)) {
-	prefix := metadata.TopicPrefix(ns.Tenant, ns.Local(), protocol.Persistent)
-	s.opts.Store.List(prefix, func(items []metadata.Item, err error) {
-		if err != nil {
-			done(nil, fmt.Errorf("%w: %w", errMetadata, err))
-			return
-		}
-		names := make([]string, 0, len(items))
-		for i := range items {
-			if _, _, domain, local, ok := metadata.ParseTopicKey(items[i].Key); ok {
-				names = append(names, domain+"://"+ns.String()+"/"+local)
-			}
-		}
-		done(names, nil)
-	})
 }
 
 // await turns an asynchronous call into a blocking one.

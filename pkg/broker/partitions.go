@@ -1,0 +1,173 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"geminga/pkg/managedledger"
+	"geminga/pkg/metadata"
+	"geminga/pkg/protocol"
+	"geminga/pkg/topic"
+)
+
+// Outcomes of changes to topics, for the admin API.
+var (
+	ErrNoSuchTopic     = errNoSuchTopic
+	ErrTopicExists     = errors.New("This topic already exists") //nolint:staticcheck // Pulsar's words, which its clients print
+	ErrFewerPartitions = errors.New("a partitioned topic cannot lose partitions")
+)
+
+// A partitioned topic is a number in the metadata. Its partitions are topics of their own, which come into being when
+// they are used; lists of topics name them before.
+
+// partitionedInfo is the value of a PartitionedKey.
+type partitionedInfo struct {
+	Partitions uint32 `json:"partitions"`
+}
+
+func partitionedKey(n protocol.TopicName) string {
+	return metadata.PartitionedKey(n.Tenant, n.NamespaceName().Local(), n.Domain, n.Local)
+}
+
+// readPartitions reads the number of partitions of a topic. done comes on a goroutine of the store.
+func readPartitions(store managedledger.Store, n protocol.TopicName, done func(uint32, error)) {
+	getPartitions(store, n, func(info partitionedInfo, _ int64, err error) { done(info.Partitions, err) })
+}
+
+// getPartitions is readPartitions with the version of the key, 0 for a topic without partitions.
+func getPartitions(store managedledger.Store, n protocol.TopicName, done func(partitionedInfo, int64, error)) {
+	key := partitionedKey(n)
+	store.Get(key, func(item metadata.Item, err error) {
+		var info partitionedInfo
+		switch {
+		case err != nil:
+			err = fmt.Errorf("%w: %w", errMetadata, err)
+		case item.Version != 0:
+			if bad := json.Unmarshal(item.Value, &info); bad != nil {
+				err = fmt.Errorf("%w: %s: %w", managedledger.ErrCorrupt, key, bad)
+			}
+		}
+		done(info, item.Version, err)
+	})
+}
+
+// CreatePartitions makes a partitioned topic. ErrTopicExists says that there is a topic of this name, partitioned or not.
+func (d Directory) CreatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error {
+	txn := metadata.Txn{}.If(topic.Key(name), 0)
+	return d.putPartitions(ctx, txn, name, 0, partitions)
+}
+
+// UpdatePartitions gives a partitioned topic more partitions.
+func (d Directory) UpdatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error {
+	var version int64
+	now, err := await(ctx, "partitions of "+name.String(), func(done func(partitionedInfo, error)) {
+		getPartitions(d.server.opts.Store, name, func(info partitionedInfo, v int64, err error) {
+			version = v
+			done(info, err)
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case version == 0:
+		return fmt.Errorf("%s: %w", name, ErrNoSuchTopic)
+	case int64(partitions) < int64(now.Partitions):
+		return fmt.Errorf("%s has %d: %w", name, now.Partitions, ErrFewerPartitions)
+	}
+	return d.putPartitions(ctx, metadata.Txn{}, name, version, partitions)
+}
+
+func (d Directory) putPartitions(ctx context.Context, txn metadata.Txn, name protocol.TopicName, version int64, n int) error {
+	switch {
+	case !name.IsPersistent():
+		return errNotPersistent
+	case name.Partition >= 0:
+		return fmt.Errorf("%w: %s is a partition", protocol.ErrBadTopicName, name)
+	}
+	value, err := json.Marshal(partitionedInfo{uint32(n)})
+	if err != nil {
+		return err
+	}
+	key := partitionedKey(name)
+	txn = txn.If(key, version).Then(metadata.Put(key, value))
+	outcome, err := await(ctx, "partitions of "+name.String(), func(done func(metadata.Outcome, error)) {
+		d.server.opts.Store.Commit(txn, done)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errMetadata, err)
+	case errors.Is(outcome.Err, metadata.ErrBadVersion):
+		return ErrTopicExists
+	}
+	return outcome.Err
+}
+
+// CreateTopic makes a topic without partitions, on the broker that serves it.
+func (d Directory) CreateTopic(ctx context.Context, name protocol.TopicName) error {
+	if !name.IsPersistent() {
+		return errNotPersistent
+	}
+	s := d.server
+	for _, key := range []string{topic.Key(name), partitionedKey(name)} {
+		item, err := await(ctx, "create "+name.String(), func(done func(metadata.Item, error)) { s.opts.Store.Get(key, done) })
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", errMetadata, err)
+		case item.Version != 0:
+			return ErrTopicExists
+		}
+	}
+	_, err := await(ctx, "create "+name.String(), func(done func(*hosted, error)) {
+		s.owners.lookup(name, true, func(p place, err error) {
+			switch {
+			case err != nil:
+				done(nil, err)
+			case p.bundle == nil:
+				done(nil, fmt.Errorf("%w: %s", errNotOwner, p.url))
+			default:
+				s.topics.open(name, p.bundle, done)
+			}
+		})
+	})
+	return err
+}
+
+// listTopics reads the names of the persistent topics of a namespace, sorted. done comes on a goroutine of the store.
+func (s *Server) listTopics(ns protocol.NamespaceName, done func([]string, error)) {
+	start := protocol.Persistent + "://" + ns.String() + "/"
+	topics := metadata.TopicPrefix(ns.Tenant, ns.Local(), protocol.Persistent)
+	partitioned := metadata.PartitionedTopicPrefix(ns.Tenant, ns.Local(), protocol.Persistent)
+	s.opts.Store.List(topics, func(items []metadata.Item, err error) {
+		if err != nil {
+			done(nil, fmt.Errorf("%w: %w", errMetadata, err))
+			return
+		}
+		names := make([]string, 0, len(items))
+		for i := range items {
+			if local, ok := metadata.Unescape(items[i].Key[len(topics):]); ok {
+				names = append(names, start+local)
+			}
+		}
+		s.opts.Store.List(partitioned, func(items []metadata.Item, err error) {
+			if err != nil {
+				done(nil, fmt.Errorf("%w: %w", errMetadata, err))
+				return
+			}
+			for i := range items {
+				var info partitionedInfo
+				local, ok := metadata.Unescape(items[i].Key[len(partitioned):])
+				if !ok || json.Unmarshal(items[i].Value, &info) != nil {
+					continue
+				}
+				for p := range info.Partitions {
+					names = append(names, fmt.Sprintf("%s%s-partition-%d", start, local, p))
+				}
+			}
+			slices.Sort(names)
+			done(slices.Compact(names), nil)
+		})
+	})
+}
