@@ -94,8 +94,23 @@ func (c *Conn) PauseRead() {
 // Paused reports whether reading is paused.
 func (c *Conn) Paused() bool { return c.paused }
 
+// readable reports whether the socket may be read: the connection is not paused and its loop does not hold reads, or
+// the rest of a frame is missing that has begun to arrive.
+func (c *Conn) readable() bool {
+	return !c.paused && (!c.loop.held || c.in.begun() > 0)
+}
+
+// allowed returns how much of n bytes of room the next read may fill: while the loop holds reads, up to the end of the
+// frame.
+func (c *Conn) allowed(n int) int {
+	if c.loop.held {
+		return min(n, c.in.begun())
+	}
+	return n
+}
+
 // ResumeRead undoes PauseRead. Bytes that were read and not consumed are handed to Data in the next turn, also when none
-// follow them.
+// follow them and while the loop holds reads.
 func (c *Conn) ResumeRead() {
 	c.check()
 	if !c.paused || c.gone || c.draining || c.eof {
@@ -156,6 +171,7 @@ func (c *Conn) deliver() {
 	if have := in.end - in.start; have == 0 || have < in.need || c.gone {
 		return
 	}
+	in.root.chargeTo(c.loop.group.account.Load())
 	consumed, need, err := c.loop.group.handler.Data(c, in.root, in.root.buf[in.start:in.end:in.end])
 	in.advance(consumed, need)
 	if err != nil {

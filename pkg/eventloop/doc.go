@@ -10,7 +10,8 @@
 //     at a time; so the handler's state of a connection or a loop needs no lock.
 //   - Bytes are read into counted, pooled roots and never copied on the way to the handler, but for the remains of
 //     unfinished frames. Memory follows the bytes received, not those announced.
-//   - Reading can be paused for one connection, at any time.
+//   - Reading can be paused for one connection, at any time; or held for a whole loop, which stops sockets only.
+//   - What frames keep in memory is charged to an Account, if there is one: whole roots, each once.
 //   - Output is gathered during a turn and written at its end, one system call per connection.
 //   - Nothing allocates per message or turn once warm (epoll backend).
 //

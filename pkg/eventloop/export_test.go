@@ -19,11 +19,24 @@ func (g *Group) SocketWrites() (n int64) {
 	return n
 }
 
+// SocketReads returns bytes read by the group.
+func (g *Group) SocketReads() (n int64) {
+	for _, l := range g.loops {
+		n += l.load.publishedIn.Load()
+	}
+	return n
+}
+
 // Pool for tests of roots.
 type Pool struct{ pool }
 
-// Get returns a root.
-func (p *Pool) Get(n int) *Root { return p.get(n) }
+// Get returns a root with one reference.
+func (p *Pool) Get(n int) *Root {
+	r := p.get(n)
+	r.Retain()
+	r.unhold()
+	return r
+}
 
 // Live returns the number of roots given out.
 func (p *Pool) Live() int64 { return p.live.Load() }

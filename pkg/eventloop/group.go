@@ -15,6 +15,7 @@ type Group struct {
 	handler  Handler
 	writable WritableHandler // handler, if it is one
 	pool     pool
+	account  atomic.Pointer[Account]
 	loops    []*Loop
 	open     atomic.Int64 // connections
 	nextLoop atomic.Uint32
@@ -76,6 +77,13 @@ func (g *Group) Loops() []*Loop { return g.loops }
 
 // Conns returns the number of connections.
 func (g *Group) Conns() int { return int(g.open.Load()) }
+
+// SetAccount charges roots to a from the next read on, or to nobody (nil). Roots that frames are kept in stay on the
+// account that they were charged to.
+func (g *Group) SetAccount(a *Account) { g.account.Store(a) }
+
+// RootBytes returns the memory in roots that are in use, of both directions.
+func (g *Group) RootBytes() int64 { return g.pool.bytes.Load() }
 
 // Listen serves TCP connections to addr with the backend of the Options. It returns the address that is listened on,
 // which tells the port when addr names port 0.

@@ -26,12 +26,21 @@ type inbound struct {
 	need       int  // total bytes from start on that the handler wants, 0 if unknown
 	shared     bool // root is the loop's; the connection holds no reference
 	lent       bool // a helper goroutine reads into root
+	queued     bool // root is kept, because frames in it wait for reading to be resumed
 }
 
 func (in *inbound) len() int { return in.end - in.start }
 
 // missing returns how many bytes the handler waits for, 0 if it is not known.
 func (in *inbound) missing() int { return max(0, in.need-in.len()) }
+
+// begun is missing for a frame of which something is there.
+func (in *inbound) begun() int {
+	if in.len() == 0 {
+		return 0
+	}
+	return in.missing()
+}
 
 // advance takes note of what the handler consumed and needs.
 func (in *inbound) advance(consumed, need int) {
@@ -47,17 +56,35 @@ func (in *inbound) advance(consumed, need int) {
 
 // drop gives the root back.
 func (in *inbound) drop() {
+	in.unqueue()
 	if in.root != nil && !in.shared {
-		in.root.Release()
+		in.root.unhold()
 	}
 	*in = inbound{}
+}
+
+// queue keeps the root for the frames in it that are not delivered yet.
+func (in *inbound) queue(a *Account) {
+	if !in.queued {
+		in.root.chargeTo(a)
+		in.root.Retain()
+		in.queued = true
+	}
+}
+
+func (in *inbound) unqueue() {
+	if in.queued {
+		in.queued = false
+		in.root.Release()
+	}
 }
 
 // move copies the unconsumed bytes into another root, of which it takes over the caller's reference unless shared.
 func (in *inbound) move(to *Root, at int, shared bool) {
 	n := copy(to.buf[at:], in.root.buf[in.start:in.end])
+	in.unqueue()
 	if !in.shared {
-		in.root.Release()
+		in.root.unhold()
 	}
 	in.root, in.start, in.end, in.shared = to, at, at+n, shared
 }
@@ -79,6 +106,11 @@ func (c *Conn) settle() {
 			size = min(max(in.need, have), 2*have)
 		}
 		in.move(c.loop.group.pool.get(max(size, c.loop.group.options.RootMin)), 0, false)
+	}
+	if c.paused && have >= in.need {
+		in.queue(c.loop.group.account.Load())
+	} else {
+		in.unqueue()
 	}
 }
 
@@ -156,7 +188,7 @@ const quietTurns = 64
 // ensure sees to n bytes of room. The old root may still hold the unconsumed bytes of keep, which stays valid: a
 // reference is taken over by it.
 func (s *sharedRoot) ensure(l *Loop, n int, keep *inbound) {
-	if s.root != nil && len(s.root.buf)-s.used >= n {
+	if s.root != nil && len(s.root.buf)-s.used >= n && !s.outdated(l) {
 		return
 	}
 	if s.root != nil {
@@ -166,13 +198,18 @@ func (s *sharedRoot) ensure(l *Loop, n int, keep *inbound) {
 		if keep.shared && keep.root == s.root {
 			keep.shared = false // takes over our reference
 		} else {
-			s.root.Release()
+			s.root.unhold()
 		}
 	}
 	if s.size == 0 {
 		s.size = l.group.options.RootStart
 	}
 	s.root, s.used = l.group.pool.get(max(s.size, n)), 0
+}
+
+// outdated reports whether frames in the root are charged to another account than that of the group now.
+func (s *sharedRoot) outdated(l *Loop) bool {
+	return s.root.account != l.group.account.Load() && s.root.kept()
 }
 
 // turnEnd reuses the root when nobody has kept a part of it, and adapts the size.
@@ -196,7 +233,7 @@ func (s *sharedRoot) turnEnd(o *Options) {
 
 func (s *sharedRoot) drop() {
 	if s.root != nil {
-		s.root.Release()
+		s.root.unhold()
 		s.root = nil
 	}
 }

@@ -44,6 +44,7 @@ type Loop struct {
 	spare    struct{ dirty, resumed, closing []*Conn }
 	taken    inbox // the part of the inbox that this turn works on
 	stopping bool
+	held     bool // HoldReads
 	shared   sharedRoot
 	load     load
 	owner    invariant.Goroutine
@@ -118,6 +119,31 @@ func (l *Loop) Conns(f func(*Conn) bool) {
 		}
 	}
 }
+
+// HoldReads stops the reading of all sockets of the loop, also of those to come. Unlike Conn.PauseRead it stops nothing
+// that was read already: frames that wait in a paused connection are delivered when that is resumed. A frame of which a
+// part has arrived is read to its end, and no byte beyond it. Loop only.
+func (l *Loop) HoldReads() {
+	l.owner.Check("reads of a loop")
+	l.held = true
+}
+
+// FreeReads undoes HoldReads. Loop only.
+func (l *Loop) FreeReads() {
+	l.owner.Check("reads of a loop")
+	if !l.held {
+		return
+	}
+	l.held = false
+	for _, c := range l.conns {
+		if c != nil && !c.gone && !c.paused {
+			c.link.rearm()
+		}
+	}
+}
+
+// Held reports whether reads are held. Loop only.
+func (l *Loop) Held() bool { return l.held }
 
 func (l *Loop) run() {
 	l.owner.Own()

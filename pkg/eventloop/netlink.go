@@ -54,10 +54,11 @@ func (k *netLink) discard() { _ = k.conn.Close() }
 // rearm asks for the next read unless one is under way.
 func (k *netLink) rearm() {
 	c := k.c
-	if k.reads == nil || c.in.lent || c.paused || c.gone || k.dead {
+	if k.reads == nil || c.in.lent || !c.readable() || c.gone || k.dead {
 		return
 	}
-	k.reads <- k.room()
+	room := k.room()
+	k.reads <- room[:c.allowed(len(room))]
 	c.in.lent = true
 }
 
@@ -185,7 +186,7 @@ func (k *netLink) writer() {
 func (k *netLink) gather() (total result) {
 	const record = 16 << 10
 	scratch := k.c.loop.group.pool.get(record)
-	defer scratch.Release()
+	defer scratch.unhold()
 	for len(k.buffer) > 0 {
 		b := k.buffer[0]
 		k.buffer = k.buffer[1:]

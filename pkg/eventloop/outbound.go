@@ -101,7 +101,7 @@ func (c *Conn) wrote() {
 // open begins a new chunk for n bytes or more.
 func (o *outbound) open(p *pool, n int) {
 	if o.chunk != nil {
-		o.chunk.Release()
+		o.chunk.unhold()
 	}
 	size := max(o.next, chunkStart)
 	o.chunk, o.used = p.get(max(n, size)), 0
@@ -164,7 +164,7 @@ func (o *outbound) reset() {
 		if o.used <= o.chunk.Cap()/4 {
 			o.next = max(o.next/2, chunkStart)
 		}
-		o.chunk.Release()
+		o.chunk.unhold()
 		o.chunk, o.used = nil, 0
 	}
 }
@@ -178,7 +178,7 @@ func (o *outbound) drop() {
 	}
 	o.segments, o.head, o.bytes = nil, 0, 0
 	if o.chunk != nil {
-		o.chunk.Release()
+		o.chunk.unhold()
 		o.chunk = nil
 	}
 }

@@ -14,42 +14,91 @@ const (
 	poison        = 0xDB
 )
 
-// Root is a counted, pooled buffer that frames point into. It is born with one reference; the last Release gives it
-// back. Retain and Release may be called from any goroutine.
+// Root is a counted, pooled buffer that frames point into. Two kinds of references are counted in one word, so that
+// both cost one atomic operation:
+//
+//	63 … 32   holds: of the loop or connection that reads into the root, or writes from it. Born with one.
+//	31 …  0   keeps: of whoever keeps a frame, by Retain and Release, on any goroutine
+//
+// With the last reference of both kinds it goes back to its pool. The first keep charges the root's whole size to its
+// Account, the last one takes it off: that a loop still reads behind the frames does not matter, or a loop that reads
+// no more would seem to keep what nobody needs.
 //
 // With the build tag invariants a released root is filled with 0xDB and never reused, so that reading it too late shows
 // and a second release, or a retain after the last release, is caught for certain. Other builds catch those too, unless
 // the root has found its next user before.
 type Root struct {
-	refs atomic.Int32
+	refs atomic.Int64
 	pool *pool
 	buf  []byte
+	// account is changed by the holder only, and only while nobody keeps a part. So it may be read by whoever keeps one.
+	account *Account
+}
+
+const oneHold = 1 << 32
+
+// Account is told of the memory that kept frames pin.
+type Account struct {
+	// Changed is called with the size of a root, positive when the first part of it is kept, negative after the last one
+	// was given back. It runs where Retain or Release was called: on any goroutine, several at once.
+	Changed func(delta int64)
 }
 
 // Retain adds a reference. The caller holds one already.
 func (r *Root) Retain() {
-	if n := r.refs.Add(1); n <= 1 {
+	n := r.refs.Add(1)
+	if n <= 1 {
 		invariant.Broken("root retained after its last release (%d references)", n)
+	}
+	if int32(n) == 1 && r.account != nil {
+		r.account.Changed(int64(len(r.buf)))
 	}
 }
 
 // Release gives a reference back.
 func (r *Root) Release() {
+	account, size := r.account, int64(len(r.buf)) // afterwards the root may be another's
 	n := r.refs.Add(-1)
-	if n > 0 {
+	switch keeps := int32(n); {
+	case keeps > 0:
 		return
+	case keeps < 0:
+		invariant.Broken("root released twice (%d references)", keeps)
 	}
+	if n == 0 {
+		r.pool.put(r)
+	}
+	if account != nil {
+		account.Changed(-size)
+	}
+}
+
+// unhold gives the hold back.
+func (r *Root) unhold() {
+	n := r.refs.Add(-oneHold)
 	if n < 0 {
-		invariant.Broken("root released twice (%d references)", n)
+		invariant.Broken("root is not held (%d)", n)
 	}
-	r.pool.put(r)
+	if n == 0 {
+		r.pool.put(r)
+	}
+}
+
+// kept reports whether somebody keeps a part.
+func (r *Root) kept() bool { return int32(r.refs.Load()) != 0 }
+
+// chargeTo sets the account, unless parts of the root are kept on another one. For the holder.
+func (r *Root) chargeTo(a *Account) {
+	if r.account != a && !r.kept() {
+		r.account = a
+	}
 }
 
 // Cap returns the size of the buffer, which is what a reference to any part of it keeps in memory.
 func (r *Root) Cap() int { return len(r.buf) }
 
-// sole reports whether the caller holds the only reference.
-func (r *Root) sole() bool { return r.refs.Load() == 1 }
+// sole reports whether the caller's hold is the only reference.
+func (r *Root) sole() bool { return r.refs.Load() == oneHold }
 
 // wipe poisons a part that nobody may read any more.
 func (r *Root) wipe(from, to int) {
@@ -90,7 +139,7 @@ func classOf(n int) (class, size int) {
 	return (top-minClassBits)*4 + quarter + 1, 1<<top + (quarter+1)*step
 }
 
-// get returns a root of at least n bytes with one reference.
+// get returns a root of at least n bytes that is held once and charged to nobody.
 func (p *pool) get(n int) *Root {
 	class, size := classOf(n)
 	var r *Root
@@ -100,7 +149,8 @@ func (p *pool) get(n int) *Root {
 	if r == nil {
 		r = &Root{pool: p, buf: make([]byte, size)}
 	}
-	r.refs.Store(1)
+	r.refs.Store(oneHold)
+	r.account = nil
 	p.live.Add(1)
 	p.bytes.Add(int64(size))
 	return r

@@ -49,7 +49,7 @@ func (s *socket) handleEvents(events uint32) {
 	c := s.c
 	switch {
 	case events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR) == 0:
-	case !c.paused:
+	case c.readable():
 		s.read()
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0:
 		c.Close(s.failure())
@@ -71,7 +71,7 @@ func (s *socket) failure() error {
 }
 
 func (s *socket) rearm() {
-	if !s.c.gone && !s.c.paused {
+	if !s.c.gone && s.c.readable() {
 		s.modify(s.interest | unix.EPOLLIN)
 	}
 }
@@ -88,9 +88,9 @@ func (s *socket) read() {
 	c := s.c
 	share := c.loop.group.options.ReadShare
 	budget, extended := share, false
-	for !c.gone && !c.paused {
+	for !c.gone && c.readable() {
 		buf := c.room()
-		buf = buf[:min(len(buf), budget)]
+		buf = buf[:c.allowed(min(len(buf), budget))]
 		n, err := s.readSome(buf)
 		if err != nil || n == 0 {
 			s.readEnded(err)
