@@ -6,7 +6,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 FUZZTIME ?= 30s
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test unit race fuzz integration lint gen gen-check bench stress chaos clean
+.PHONY: build run cluster test unit race fuzz integration client-suite lint gen gen-check bench stress chaos clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -29,6 +29,9 @@ fuzz: ## the fuzz target for frames and commands, FUZZTIME long
 
 integration: build ## real client, real processes
 	cd integration && $(GO) vet ./... && $(GO) test -race -count=1 -timeout 20m ./...
+
+client-suite: build ## the official client's own tests; needs ports 6650 and 8080, and the network when its modules are not cached
+	cd integration && $(GO) run ./cmd/clientsuite -bin ../$(BIN)
 
 lint: ## golangci-lint at a pinned version, built from source
 	$(GO) run $(GOLANGCI) run ./...
