@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,7 +24,15 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A cluster mostly waits for its elections, so one more of them runs than the usual two cores suggest.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // cluster is some bookies in this process, on loopback ports, each with a directory and a disk that can be made to
 // fail. Names are a, b, c….
@@ -56,7 +65,7 @@ func newCluster(t testing.TB, n int, change func(*Options)) *cluster {
 func newClusterOn(t testing.TB, n int, onDisk bool, change func(*Options)) *cluster {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
-		t.Parallel() // a cluster mostly waits for its elections
+		t.Parallel()
 	}
 	c := &cluster{t: t, dir: t.TempDir(), change: change, nodes: map[string]*testBookie{}, conns: map[string]*grpc.ClientConn{}}
 	listeners := map[string]net.Listener{}
@@ -158,6 +167,23 @@ func (c *cluster) ready(id string) {
 	defer cancel()
 	if err := c.nodes[id].Ready(ctx); err != nil {
 		c.t.Fatal(err)
+	}
+}
+
+// subtest is a part of a test that shares its cluster.
+type subtest struct {
+	name string
+	run  func(*testing.T, *cluster)
+}
+
+func (c *cluster) run(t *testing.T, all []subtest) {
+	for _, f := range all {
+		t.Run(f.name, func(t *testing.T) {
+			old := c.t
+			defer func() { c.t = old }()
+			c.t = t
+			f.run(t, c)
+		})
 	}
 }
 

@@ -45,22 +45,16 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 // Faults that a cluster gets over share one. Each has a ledger of its own.
 func TestFaultsThatPass(t *testing.T) {
 	c := newCluster(t, 3, func(o *Options) { o.Journal.WriteTimeout = 20 * time.Second })
-	for _, f := range []struct {
-		name string
-		run  func(*testing.T, *cluster)
-	}{
-		{"frozen follower", testFrozenFollower},
-		{"lagging follower gets large messages", testLaggingFollower},
-		{"leader stops, retry gives no duplicates", testLeaderStops},
-		{"power cut of all", testPowerCutOfAll},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			old := c.t
-			defer func() { c.t = old }()
-			c.t = t
-			f.run(t, c)
-		})
-	}
+	c.run(t, []subtest{
+		{"frozen follower", testFrozenFollower}, {"lagging follower gets large messages", testLaggingFollower},
+	})
+}
+
+func TestRestarts(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	c.run(t, []subtest{
+		{"leader stops, retry gives no duplicates", testLeaderStops}, {"power cut of all", testPowerCutOfAll},
+	})
 }
 
 // A follower's disk stands still for a while, shorter than the deadline: the group goes on without it, and it catches

@@ -48,7 +48,9 @@ func raftConfig(self string, timeout time.Duration, o RaftOptions) *raft.Config 
 	c.LocalID = raft.ServerID(self)
 	c.HeartbeatTimeout, c.ElectionTimeout = timeout, timeout
 	c.LeaderLeaseTimeout = max(timeout*2/3, 5*time.Millisecond)
-	c.CommitTimeout = min(50*time.Millisecond, timeout/10)
+	// How often an idle leader tells its followers what is committed: what an idle group costs, and how long its
+	// followers may be behind its leader in what they serve.
+	c.CommitTimeout = min(100*time.Millisecond, timeout/4)
 	c.MaxAppendEntries = o.MaxAppendEntries
 	// A replica that is removed stops by the metadata's word, after it stopped serving; never by itself in between.
 	c.ShutdownOnRemove = false
