@@ -109,7 +109,7 @@ type lineWriter struct{ to *slog.Logger }
 func (w lineWriter) Write(line []byte) (int, error) {
 	level, text := slog.LevelDebug, bytes.TrimSpace(line)
 	for prefix, l := range map[string]slog.Level{
-		"[ERR] ": slog.LevelWarn, "[WARN] ": slog.LevelInfo, "[INFO] ": slog.LevelDebug, "[DEBUG] ": slog.LevelDebug - 4,
+		"[ERR] ": slog.LevelInfo, "[WARN] ": slog.LevelDebug, "[INFO] ": slog.LevelDebug, "[DEBUG] ": slog.LevelDebug - 4,
 	} {
 		if rest, ok := bytes.CutPrefix(text, []byte(prefix)); ok {
 			level, text = l, rest

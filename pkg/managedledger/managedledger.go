@@ -49,7 +49,7 @@ import (
 // list has another version means that a newer owner has decided otherwise: Lost.
 //
 // Consecutive stalls back off: each doubles the time that counts as a stall, up to 32 times LedgerStallTimeout; a
-// minute without a stall resets it. So a machine that is slow as a whole does not chase its own tail.
+// ten seconds without a stall resets it. So a machine that is slow as a whole does not chase its own tail.
 //
 // # Invariants
 //

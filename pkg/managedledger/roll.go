@@ -42,7 +42,7 @@ func (r *roll) decided() bool { return r.phase == phaseDecided }
 
 const (
 	stallDoublings = 5
-	stallForgiven  = time.Minute
+	stallForgiven  = 10 * time.Second
 )
 
 // sendable returns how many entries the current ledger may be sent now.

@@ -6,8 +6,8 @@ import (
 	"geminga/pkg/ledger"
 )
 
-// stallTimeout is what counts as a stall now: LedgerStallTimeout, doubled by each stall that followed another within a
-// minute.
+// stallTimeout is what counts as a stall now: LedgerStallTimeout, doubled by each stall that followed another within ten
+// seconds.
 func (m *ManagedLedger) stallTimeout() time.Duration {
 	return m.opts.LedgerStallTimeout << min(m.roll.stalls, stallDoublings)
 }
