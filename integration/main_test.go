@@ -18,7 +18,7 @@ import (
 
 var (
 	binDir = flag.String("bin", "../bin", "directory of the built daemons")
-	keep   = flag.Bool("keep", false, "keep data directories and logs of failed tests")
+	keep   = flag.Bool("keep", false, "keep data directories and logs")
 )
 
 // workDir is removed after the test unless it failed and -keep was given.
@@ -29,7 +29,7 @@ func workDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() && *keep {
+		if *keep {
 			t.Logf("kept %s", dir)
 			return
 		}
