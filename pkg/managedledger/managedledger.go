@@ -48,8 +48,8 @@ import (
 // Ignoring the late acknowledgement is what keeps an op from completing at two positions. A put that fails because the
 // list has another version means that a newer owner has decided otherwise: Lost.
 //
-// Consecutive stalls back off: each doubles the time that counts as a stall, up to 32 times LedgerStallTimeout; a
-// ten seconds without a stall resets it. So a machine that is slow as a whole does not chase its own tail.
+// Consecutive stalls back off: each doubles the time that counts as a stall, up to 32 times LedgerStallTimeout;
+// ten seconds without one reset it. So a machine that is slow as a whole does not chase its own tail.
 //
 // # Invariants
 //
