@@ -40,12 +40,16 @@ func handleSend(c *conn, root *eventloop.Root) error {
 		c.sendError(s, pulsarpb.ServerError_NotAllowedError, "Transactions are not enabled")
 		return nil
 	}
+	messages := max(1, s.NumMessages)
+	if !c.mayPublish(p.hosted, int(messages), len(f.Payload)) {
+		return errHeld
+	}
 	root.Retain()
 	st.add(p.hosted, c.ec.Loop().Index(), &topic.Message{
 		Producer: p.topic, SequenceID: s.SequenceID, HighestSequenceID: s.HighestSequenceID,
-		Messages: max(1, s.NumMessages), Payload: ledger.Payload{Data: f.Payload, Owner: root}, Chunk: s.IsChunk,
+		Messages: messages, Payload: ledger.Payload{Data: f.Payload, Owner: root}, Chunk: s.IsChunk,
 	})
-	c.sent()
+	c.sent(len(f.Payload))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,21 +36,11 @@ type conn struct {
 	// dropped holds ids of producers that we closed while the client may still have sends under way for them.
 	dropped map[uint64]struct{}
 
-	pending   int      // sends without outcome
-	throttles throttle // reasons not to read
+	pending   int           // sends without outcome
+	throttles throttle      // reasons not to go on
+	line      *publishLimit // in whose line the connection waits
+	called    *publishLimit // that has called it from there
 }
-
-// throttle is a set of reasons to stop reading a connection, and its frames that were read already.
-type throttle uint8
-
-const (
-	throttlePending  throttle = 1 << iota // too many sends in flight
-	throttleOutbound                      // the client does not read
-	throttleShutdown
-)
-
-// maxOutbound is the output that may gather before requests of a client that does not read are left alone.
-const maxOutbound = 1 << 20
 
 // handler is what the event loops call.
 type handler struct{ s *Server }
@@ -81,7 +72,8 @@ func (h *handler) Data(ec *eventloop.Conn, root *eventloop.Root, data []byte) (c
 	c.pinged = time.Time{}
 	c.alive()
 	maxFrame := protocol.MaxFrameSize(h.s.opts.MaxMessageSize)
-	for !ec.Paused() && !ec.Closed() {
+	defer func() { c.called = nil }()
+	for c.admitted() {
 		rest := data[consumed:]
 		size, err := protocol.FrameSize(rest, maxFrame)
 		if err != nil {
@@ -91,14 +83,22 @@ func (h *handler) Data(ec *eventloop.Conn, root *eventloop.Root, data []byte) (c
 			return consumed, size, nil
 		}
 		if err := c.frame(root, rest[:size:size]); err != nil {
+			if errors.Is(err, errHeld) {
+				return consumed, 0, nil
+			}
 			return consumed, 0, err
 		}
 		consumed += size
-		if ec.Outbound() > maxOutbound {
-			c.throttle(throttleOutbound)
-		}
 	}
-	return consumed, 0, nil
+	// Stopped. Whether a frame waits or only a part of one makes a difference to the loop.
+	size, err := protocol.FrameSize(data[consumed:], maxFrame)
+	switch rest := len(data) - consumed; {
+	case err != nil || rest == 0 || size != 0 && size <= rest:
+		return consumed, 0, nil
+	case size == 0:
+		return consumed, rest + 1, nil
+	}
+	return consumed, size, nil
 }
 
 // TurnEnd implements eventloop.Handler.
@@ -126,6 +126,10 @@ func (h *handler) Closed(ec *eventloop.Conn, err error) {
 	for _, p := range c.probes {
 		p.done(false)
 	}
+	if c.line != nil {
+		c.line.forget(c)
+		c.line = nil
+	}
 	c.producers, c.consumers, c.probes = nil, nil, nil
 	h.s.metrics.closed()
 	h.s.log.Debug("Connection closed", "remote", c.remote, "reason", err)
@@ -145,16 +149,19 @@ func (c *conn) tick(now time.Time) {
 	o := &c.server.opts
 	c.checkProbes(now)
 	quiet := now.Sub(c.ec.LastRead())
+	held := c.ec.Loop().Held() // then what a client sends is not read, so silence says nothing
 	switch {
+	case !c.connected && held:
+		c.opened = now
 	case !c.connected:
 		if now.Sub(c.opened) > o.HandshakeTimeout {
 			c.say(kindHandshake, "Connection closed: no CONNECT in time")
 			c.ec.Close(errHandshake)
 		}
-	case c.stuck.check(now, c.ec.Outbound()) > 2*o.KeepAliveInterval:
+	case c.stuck.check(now, c.ec.Outbound(), c.server.maxOutbound) > 2*o.KeepAliveInterval:
 		c.say(kindSlowReader, "Connection closed: client does not read", "unread", c.ec.Outbound())
 		c.ec.Close(errSlowReader)
-	case c.ec.Paused(): // what the client sends is not read, so silence says nothing
+	case held || c.ec.Paused():
 		c.pinged = time.Time{}
 	case !c.pinged.IsZero():
 		if now.Sub(c.pinged) > o.KeepAliveInterval {
@@ -172,8 +179,8 @@ type stuck struct {
 	bytes int
 }
 
-func (s *stuck) check(now time.Time, outbound int) time.Duration {
-	if outbound < maxOutbound || outbound < s.bytes || s.since.IsZero() {
+func (s *stuck) check(now time.Time, outbound, most int) time.Duration {
+	if outbound < most || outbound < s.bytes || s.since.IsZero() {
 		s.since = now
 	}
 	s.bytes = outbound
@@ -250,42 +257,6 @@ func (c *conn) succeed(request uint64) {
 // post runs f on the connection's loop, unless the connection is closed by then. Any goroutine.
 func (c *conn) post(f func()) {
 	c.state.out.loop.Post(eventloop.TaskFunc(f))
-}
-
-// throttle stops reading for a reason.
-func (c *conn) throttle(why throttle) {
-	if c.throttles == 0 {
-		c.ec.PauseRead()
-		c.server.metrics.paused()
-	}
-	c.throttles |= why
-}
-
-// unthrottle takes a reason away; with the last one reading goes on.
-func (c *conn) unthrottle(why throttle) {
-	if c.throttles&why == 0 {
-		return
-	}
-	c.throttles &^= why
-	if c.throttles == 0 {
-		c.ec.ResumeRead()
-		c.server.metrics.resumed()
-	}
-}
-
-// sent and answered count the sends in flight.
-func (c *conn) sent() {
-	c.pending++
-	if c.pending > c.server.maxSend {
-		c.throttle(throttlePending)
-	}
-}
-
-func (c *conn) answered(n int) {
-	c.pending -= n
-	if c.pending <= c.server.maxSend/2 {
-		c.unthrottle(throttlePending)
-	}
 }
 
 // say logs a complaint about this connection.

@@ -20,6 +20,9 @@ type loopState struct {
 	out    outbox
 	buf    []byte // frames under construction
 
+	inFlight inFlight
+	holder   holder // any goroutine
+
 	// Decoded commands, reused.
 	frame   protocol.Frame
 	send    protocol.Send
@@ -172,9 +175,10 @@ func writeReceipts(rs []receipt) {
 		c := rs[i].c
 		st := c.state
 		st.buf = st.buf[:0]
-		first := i
+		first, bytes := i, int64(0)
 		for ; i < len(rs) && rs[i].c == c; i++ {
 			r := &rs[i]
+			bytes += int64(r.Size)
 			if r.Err != nil {
 				continue // its producer is closed; the client sends it again
 			}
@@ -184,6 +188,7 @@ func writeReceipts(rs []receipt) {
 			})
 		}
 		c.answered(i - first)
+		st.answered(bytes)
 		c.write(st.buf)
 	}
 }

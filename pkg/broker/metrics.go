@@ -18,6 +18,7 @@ type metrics struct {
 	lookups     metric.Float64Histogram
 	loads       metric.Int64UpDownCounter
 	observed    metric.Registration
+	memory      metric.Registration
 
 	active, connOpen, connClose   metric.MeasurementOption
 	success                       metric.MeasurementOption
@@ -42,7 +43,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		opPaused: option(rateLimit, "paused"), opResumed: option(rateLimit, "resumed"),
 		toBroker: option(lookup, "broker"), toRedirect: option(lookup, "redirect"), toFault: option(lookup, "failure"),
 	}
-	var errs [6]error
+	var errs [7]error
 	m.connections, errs[0] = meter.Int64UpDownCounter("pulsar.broker.connection.count",
 		metric.WithUnit("{connection}"), metric.WithDescription("connections that are active, were opened, were closed"))
 	m.created, errs[1] = meter.Int64Counter("pulsar.broker.connection.create.operation.count",
@@ -54,6 +55,7 @@ func newMetrics(s *Server) (*metrics, error) {
 	m.loads, errs[4] = meter.Int64UpDownCounter("pulsar.broker.topic.load.concurrent.usage",
 		metric.WithUnit("{operation}"), metric.WithDescription("topics that are being opened"))
 	errs[5] = m.observeTopics(meter, s)
+	errs[6] = m.observeMemory(meter, &s.memory)
 	return m, errors.Join(errs[:]...)
 }
 
@@ -88,6 +90,26 @@ func (m *metrics) observeTopics(meter metric.Meter, s *Server) error {
 		return nil
 	}, instruments...)
 	return errors.Join(append(errs, err)...)
+}
+
+// observeMemory registers what is known of the memory that request frames keep.
+func (m *metrics) observeMemory(meter metric.Meter, f *frameMemory) error {
+	const name = "pulsar.broker.publish.in.progress.buffer.memory."
+	usage, err1 := meter.Int64ObservableGauge(name+"usage", metric.WithUnit("By"),
+		metric.WithDescription("size of the receive buffers that request frames keep, each counted once and whole"))
+	throttled, err2 := meter.Int64ObservableGauge(name+"throttled",
+		metric.WithDescription("1 while no socket is read because request frames keep too much memory, else 0"))
+	var err3 error
+	m.memory, err3 = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(usage, f.used.Load())
+		held := int64(0)
+		if f.throttled.Load() {
+			held = 1
+		}
+		o.ObserveInt64(throttled, held)
+		return nil
+	}, usage, throttled)
+	return errors.Join(err1, err2, err3)
 }
 
 // attributes are those that every instrument of a topic has.
@@ -132,7 +154,12 @@ func (m *metrics) lookup(p place, err error, took time.Duration) {
 }
 
 func (m *metrics) close() {
-	if m != nil && m.observed != nil {
-		_ = m.observed.Unregister()
+	if m == nil {
+		return
+	}
+	for _, r := range []metric.Registration{m.observed, m.memory} {
+		if r != nil {
+			_ = r.Unregister()
+		}
 	}
 }

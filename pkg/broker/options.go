@@ -73,12 +73,16 @@ type Options struct {
 	ConnectionLivenessCheckTimeout         time.Duration // connectionLivenessCheckTimeoutMillis
 	DisableAutoTopicCreation               bool          // allowAutoTopicCreation=false
 
+	Admission Admission
+
 	Topic  topic.Options
 	Ledger managedledger.Options
 	Cache  managedledger.CacheOptions
 
 	Logger        *slog.Logger
 	MeterProvider metric.MeterProvider
+
+	quiet bool // for tests: nothing is listened on, connections come by Serve
 }
 
 // EnsureDefaults fills in what is not set.
@@ -97,6 +101,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MembersSettleTime, 5*time.Second)
 	def(&o.HandshakeTimeout, 10*time.Second)
 	def(&o.ConnectionLivenessCheckTimeout, 5*time.Second)
+	o.Admission.EnsureDefaults()
 	o.Topic.EnsureDefaults()
 	o.Ledger.EnsureDefaults()
 	if o.Logger == nil {
@@ -130,6 +135,7 @@ func (o *Options) Validate() error {
 	check(o.KeepAliveInterval > 0, "keepAliveIntervalSeconds is %v", o.KeepAliveInterval)
 	check(o.HandshakeTimeout > 0, "handshake timeout is %v", o.HandshakeTimeout)
 	check(o.ConnectionLivenessCheckTimeout > 0, "connectionLivenessCheckTimeoutMillis is %v", o.ConnectionLivenessCheckTimeout)
+	o.Admission.validate(check)
 	errs = append(errs, o.Topic.Validate(), o.Ledger.Validate())
 	return errors.Join(errs...)
 }

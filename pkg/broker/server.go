@@ -40,7 +40,12 @@ type Server struct {
 	urls    atomic.Pointer[urls] // nil until the listeners are open
 	closing atomic.Bool
 	stop    context.CancelFunc
-	maxSend int // maxPendingPublishRequestsPerConnection
+
+	maxSend      int // maxPendingPublishRequestsPerConnection
+	maxOutbound  int // bytes that a client may leave unread before its requests wait
+	publishLimit publishLimit
+	topicRate    atomic.Pointer[Rate] // of topics to be opened
+	memory       frameMemory
 }
 
 // urls are the addresses of this broker, as clients are told them.
@@ -111,15 +116,28 @@ func (s *Server) openTopicEnv() error {
 
 func (s *Server) openLoops(ctx context.Context) error {
 	o := &s.opts
+	a := &o.Admission
 	for range o.Loops {
 		s.states = append(s.states, &loopState{server: s})
 	}
 	var err error
 	s.group, err = eventloop.New(&handler{s}, eventloop.Options{
 		Loops: o.Loops, Backend: o.Backend, MaxConns: o.MaxConnections, Logger: o.Logger, MeterProvider: o.MeterProvider,
+		RootMin: a.RecvMin, RootStart: a.RecvStart, RootMax: a.RecvMax, HighWater: a.HighWater, LowWater: a.LowWater,
 	})
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)
+	}
+	s.openAdmission()
+	return s.listen(ctx)
+}
+
+// listen opens the ports.
+func (s *Server) listen(ctx context.Context) error {
+	o := &s.opts
+	if o.quiet {
+		s.urls.Store(&urls{plain: "pulsar://" + o.ListenAddress})
+		return nil
 	}
 	u := urls{plain: o.AdvertisedURL, tls: o.AdvertisedURLTLS}
 	addr, err := s.group.Listen(ctx, "tcp", o.ListenAddress)
@@ -178,6 +196,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.closing.Swap(true) {
 		return nil
 	}
+	s.publishLimit.close()
 	s.pauseReading()
 	drained := s.topics.closeAll(ctx)
 	released := s.owners.releaseAll(ctx)
@@ -215,12 +234,7 @@ func (s *Server) pauseReading() {
 	for i, l := range s.group.Loops() {
 		st := s.states[i]
 		l.Post(eventloop.TaskFunc(func() {
-			l.Conns(func(ec *eventloop.Conn) bool {
-				if c, ok := ec.Context().(*conn); ok {
-					c.throttle(throttleShutdown)
-				}
-				return true
-			})
+			st.eachConn(func(c *conn) { c.throttle(throttleShutdown) })
 			st.flush()
 		}))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"geminga/pkg/executor"
 	"geminga/pkg/managedledger"
@@ -49,6 +50,7 @@ type hosted struct {
 	batches []*batch     // by loop; each owned by its loop
 	in, out traffic
 	peers   peers
+	limit   publishLimit
 
 	// Guarded by topics.mu.
 	state   hostedState
@@ -127,6 +129,8 @@ func (ts *topics) open(name protocol.TopicName, b *bundle, done func(*hosted, er
 		server: ts.server, name: name, text: text, bundle: b, exec: ts.server.topicPool.For(text),
 		batches: make([]*batch, len(ts.server.states)), waiting: []func(*hosted, error){done},
 	}
+	h.limit.why = throttleTopicRate
+	h.limit.set(*ts.server.topicRate.Load(), time.Now())
 	ts.mu.byName[text] = h
 	ts.mu.Unlock()
 	ts.load(h)
@@ -220,6 +224,7 @@ func (ts *topics) unload(h *hosted, done func(error)) {
 
 // shut closes a topic in state closing.
 func (ts *topics) shut(h *hosted) {
+	h.limit.close()
 	h.exec.PostFunc(func() {
 		h.t.Close(func(err error) {
 			ts.mu.Lock()

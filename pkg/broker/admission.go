@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"fmt"
+	"time"
+
+	"geminga/pkg/protocol"
+)
+
+// Admission is what a broker takes in, and when it stops doing so.
+type Admission struct {
+	MaxDirectMemory  int64           // maxDirectMemoryMB: budget of all I/O buffers; default 512 MiB; negative: not known
+	MaxPublishBuffer int64           // maxMessagePublishBufferSizeInMB; default half the budget, at least 64 MiB; negative: no limit
+	FrameMemory      FrameMemoryMode // inProgressRequestFrameMemoryLimitEnabled
+
+	BrokerRate Rate // brokerPublisherThrottlingMaxMessageRate, …MaxByteRate
+	TopicRate  Rate // maxPublishRatePerTopicInMessages, …InBytes
+
+	HighWater         int  // pulsarChannelWriteBufferHighWaterMark; 64 KiB
+	LowWater          int  // pulsarChannelWriteBufferLowWaterMark; 32 KiB, or half of HighWater
+	PauseIfUnwritable bool // pulsarChannelPauseReceivingRequestsIfUnwritable
+
+	// brokerAdaptiveRecvByteBufAllocator{Minimum,Initial,Maximum}Size; 1 KiB, 16 KiB, 1 MiB
+	RecvMin, RecvStart, RecvMax int
+}
+
+// EnsureDefaults fills in what is not set.
+func (a *Admission) EnsureDefaults() {
+	def(&a.MaxDirectMemory, 512<<20)
+	def(&a.MaxPublishBuffer, max(64<<20, a.MaxDirectMemory/2))
+	def(&a.HighWater, 64<<10)
+	def(&a.LowWater, min(32<<10, a.HighWater/2))
+	def(&a.RecvMin, 1<<10)
+	def(&a.RecvStart, max(16<<10, a.RecvMin))
+	def(&a.RecvMax, max(1<<20, a.RecvStart))
+}
+
+func (a *Admission) validate(check func(ok bool, format string, args ...any)) {
+	check(a.FrameMemory <= FrameMemoryEnabled, "inProgressRequestFrameMemoryLimitEnabled is %d", a.FrameMemory)
+	for _, r := range []Rate{a.BrokerRate, a.TopicRate} {
+		check(r.Messages >= 0 && r.Bytes >= 0, "publish rate is %d messages, %d bytes", r.Messages, r.Bytes)
+	}
+	check(0 < a.LowWater && a.LowWater < a.HighWater && a.HighWater <= 1<<30,
+		"pulsarChannelWriteBufferLowWaterMark %d and …HighWaterMark %d are not in order", a.LowWater, a.HighWater)
+	check(256 <= a.RecvMin && a.RecvMin <= a.RecvStart && a.RecvStart <= a.RecvMax && a.RecvMax <= 64<<20,
+		"brokerAdaptiveRecvByteBufAllocatorMinimumSize %d, …InitialSize %d, …MaximumSize %d are not in order",
+		a.RecvMin, a.RecvStart, a.RecvMax)
+}
+
+// minOutbound is the least output that may gather before requests of a client that does not read are left alone, whether
+// or not PauseIfUnwritable is set.
+const minOutbound = 1 << 20
+
+// openAdmission sets up the limits, before there are connections.
+func (s *Server) openAdmission() {
+	a := &s.opts.Admission
+	s.maxOutbound = max(minOutbound, a.HighWater)
+	s.publishLimit.why = throttleBrokerRate
+	s.publishLimit.set(a.BrokerRate, s.opened)
+	s.topicRate.Store(&a.TopicRate)
+	s.memory.init(a, s.group.RootBytes, s.notifyLoops)
+	for i, st := range s.states {
+		st.holder.memory, st.holder.loop = &s.memory, s.group.Loops()[i]
+		if a.MaxPublishBuffer > 0 {
+			st.inFlight.share = max(1, a.MaxPublishBuffer/int64(len(s.states)))
+		}
+	}
+	s.group.SetAccount(s.memory.accountFor(a.FrameMemory))
+}
+
+// SetFrameMemoryMode changes inProgressRequestFrameMemoryLimitEnabled, for all connections. After DISABLED, frames are
+// counted from the next read on.
+func (s *Server) SetFrameMemoryMode(mode FrameMemoryMode) {
+	s.memory.configure(func(m *FrameMemoryMode, _ *int64) {
+		*m = mode
+		s.group.SetAccount(s.memory.accountFor(mode))
+	})
+}
+
+// SetFrameMemoryLimit changes maxMessagePublishBufferSizeInMB, in bytes, for the memory of request frames; 0 or less: no
+// limit. The loops keep the shares that they have got at the start.
+func (s *Server) SetFrameMemoryLimit(bytes int64) {
+	s.memory.configure(func(_ *FrameMemoryMode, limit *int64) { *limit = bytes })
+}
+
+// SetBrokerPublishRate changes the rate of all that is published here.
+func (s *Server) SetBrokerPublishRate(r Rate) { s.publishLimit.set(r, time.Now()) }
+
+// SetTopicPublishRate changes the rate of each topic, also of those that have got one of their own.
+func (s *Server) SetTopicPublishRate(r Rate) {
+	s.topicRate.Store(&r)
+	for _, h := range s.topics.all(nil) {
+		h.limit.set(r, time.Now())
+	}
+}
+
+// LimitTopic changes the rate of one topic, as long as it is open here. ErrTopicNotHere says that it is not.
+func (s *Server) LimitTopic(name string, r Rate) error {
+	n, err := protocol.ParseTopicName(name)
+	if err != nil {
+		return err
+	}
+	h := s.topics.serving(n.String())
+	if h == nil {
+		return fmt.Errorf("%s: %w", n, ErrTopicNotHere)
+	}
+	h.limit.set(r, time.Now())
+	return nil
+}
+
+// SetCopyEntries changes managedLedgerCacheCopyEntries for what enters the cache from now on.
+func (s *Server) SetCopyEntries(copying bool) { s.topicEnv.Ledger.Cache.SetCopyEntries(copying) }
