@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 
+	"google.golang.org/protobuf/proto"
+
 	"geminga/pkg/executor"
 	"geminga/pkg/ledger"
 	"geminga/pkg/protocol"
@@ -14,7 +16,8 @@ import (
 // SUBSCRIBE connects a consumer to a subscription, which is created if need be: a durable one at initialPosition, one
 // that is not durable at start_message_id. SUCCESS answers; no message goes out before it, since clients drop those.
 // An exclusive subscription that has a consumer is ERROR ConsumerBusy, which ends some clients' consumers for good: so it
-// is said only after the connection of the other one has been found alive. force_topic_creation=false asks for a topic
+// is said only after the connection of the other one has been found alive; so is ConsumerAssignError, when the ranges of
+// hashes that a sticky Key_Shared consumer names are taken. force_topic_creation=false asks for a topic
 // that exists, else ERROR TopicNotFound.
 func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.Subscribe
@@ -70,14 +73,17 @@ type consumer struct {
 // register connects the consumer, on the topic's executor.
 func (k *consumer) register(probed bool) {
 	h, req := k.hosted, k.request
+	policy, ranges := keysOf(req)
 	r := topic.SubscribeRequest{
 		Subscription: k.subscription, Type: topic.SubType(req.GetSubType()), Durable: req.GetDurable(),
 		Start: startOf(req), ConsumerID: k.id, ConsumerName: clip(req.GetConsumerName(), maxProducerName),
+		Keys: policy, KeyRanges: ranges,
 		PriorityLevel: req.GetPriorityLevel(), Metadata: properties(req.Metadata),
 		Address: k.c.remote, ClientVersion: k.c.clientVersion, Sink: &k.c.sink,
 	}
 	h.t.Subscribe(r, func(t *topic.Consumer, err error) {
-		if errors.Is(err, topic.ErrConsumerBusy) && !probed {
+		taken := errors.Is(err, topic.ErrConsumerBusy) || errors.Is(err, topic.ErrConsumerAssign)
+		if taken && !probed {
 			k.c.server.probe(h.subscribers(k.subscription), k.c, func(gone bool) {
 				if gone {
 					h.exec.PostFunc(func() { k.register(true) })
@@ -89,6 +95,19 @@ func (k *consumer) register(probed bool) {
 		}
 		k.finish(t, err)
 	})
+}
+
+// keysOf is how a Key_Shared consumer shares keys with others.
+func keysOf(req *pulsarpb.CommandSubscribe) (p topic.KeyPolicy, ranges []topic.KeyRange) {
+	meta := req.GetKeySharedMeta()
+	p.Sticky = meta.GetKeySharedMode() == pulsarpb.KeySharedMode_STICKY
+	p.OutOfOrder = meta.GetAllowOutOfOrderDelivery()
+	if p.Sticky {
+		for _, r := range meta.GetHashRanges() {
+			ranges = append(ranges, topic.KeyRange{Start: r.GetStart(), End: r.GetEnd()})
+		}
+	}
+	return p, ranges
 }
 
 // startOf is where a new subscription begins.
@@ -158,6 +177,23 @@ func (c *conn) resumeConsumers() {
 			t.Executor().Post(executor.Func(t.Resume))
 		}
 	}
+}
+
+// versionActiveChange is the protocol version from which on clients know ACTIVE_CONSUMER_CHANGE.
+const versionActiveChange = 12
+
+// activeChanged tells the client that its failover consumer is or is not active.
+func (c *conn) activeChanged(t *topic.Consumer, active bool) {
+	k := c.consumers[t.ID]
+	if c.closed || k == nil || k.topic != t || k.state != ready || c.version < versionActiveChange {
+		return
+	}
+	c.reply(&pulsarpb.BaseCommand{
+		Type: pulsarpb.BaseCommand_ACTIVE_CONSUMER_CHANGE.Enum(),
+		ActiveConsumerChange: &pulsarpb.CommandActiveConsumerChange{
+			ConsumerId: proto.Uint64(k.id), IsActive: proto.Bool(active),
+		},
+	})
 }
 
 // deliver writes one entry. The caller releases the payload.

@@ -69,6 +69,11 @@ func (s *sink) close(what pulsarpb.BaseCommand_Type, id uint64) {
 	o.unlock()
 }
 
+// ActiveChanged implements topic.Sink. It is posted as the answer to the SUBSCRIBE was, and so comes after it.
+func (s *sink) ActiveChanged(consumer *topic.Consumer, active bool) {
+	s.c.post(func() { s.c.activeChanged(consumer, active) })
+}
+
 // Writable implements topic.Sink.
 func (s *sink) Writable() bool {
 	if s.writable() {

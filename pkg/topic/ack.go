@@ -2,6 +2,8 @@ package topic
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"geminga/pkg/ledger"
@@ -108,10 +110,11 @@ func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (lef
 	}
 	s.again.batches[p] = next
 	if owner, had := s.ownerOf(c, p); owner != nil {
-		has := min(had, next.left(1<<30))
-		owner.pending[p] = has
-		s.unack(owner, int64(had-has))
-		return true, int64(had - has)
+		n := had.messages - min(had.messages, next.left(1<<30))
+		had.messages -= n
+		owner.pending[p] = had
+		s.unack(owner, int64(n))
+		return true, int64(n)
 	}
 	return true, 0
 }
@@ -120,30 +123,33 @@ func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (lef
 func (s *subscription) ackEntry(c *Consumer, p ledger.Position) int64 {
 	s.settle(p)
 	s.again.replay.remove(p)
-	owner, n := s.ownerOf(c, p)
+	if s.keys != nil {
+		s.keys.remove(p)
+	}
+	owner, e := s.ownerOf(c, p)
 	if owner == nil {
 		return 1
 	}
 	delete(owner.pending, p)
-	s.unack(owner, int64(n))
-	return int64(n)
+	s.unack(owner, int64(e.messages))
+	s.letGo(e.hash)
+	return int64(e.messages)
 }
 
-// ownerOf returns the consumer at which an entry is pending, mostly the one that acknowledges it, and how many of its
-// messages are unacknowledged.
-func (s *subscription) ownerOf(c *Consumer, p ledger.Position) (*Consumer, int32) {
+// ownerOf returns the consumer at which an entry is pending, mostly the one that acknowledges it.
+func (s *subscription) ownerOf(c *Consumer, p ledger.Position) (*Consumer, pendingEntry) {
 	if s.single() {
-		return nil, 0
+		return nil, pendingEntry{}
 	}
-	if n, ok := c.pending[p]; ok {
-		return c, n
+	if e, ok := c.pending[p]; ok {
+		return c, e
 	}
 	for _, o := range s.consumers {
-		if n, ok := o.pending[p]; ok {
-			return o, n
+		if e, ok := o.pending[p]; ok {
+			return o, e
 		}
 	}
-	return nil, 0
+	return nil, pendingEntry{}
 }
 
 // unack takes n messages off the unacknowledged ones, and unblocks at half of the limits.
@@ -212,11 +218,11 @@ func (c *Consumer) Redeliver(positions []ledger.Position) {
 	case c.closed || s.ended:
 		return
 	case s.single():
-		if c == s.active {
+		if c == s.taker() {
 			s.startOver()
 		}
 	case positions == nil:
-		for p := range c.pending {
+		for _, p := range slices.SortedFunc(maps.Keys(c.pending), ledger.Position.Compare) {
 			s.giveBack(c, p)
 		}
 	default:
@@ -230,9 +236,10 @@ func (c *Consumer) Redeliver(positions []ledger.Position) {
 }
 
 func (s *subscription) giveBack(c *Consumer, p ledger.Position) {
-	n := c.pending[p]
+	e := c.pending[p]
 	delete(c.pending, p)
-	s.unack(c, int64(n))
-	s.again.replay.add(p)
+	s.unack(c, int64(e.messages))
+	s.putBack(p, e.hash)
+	s.letGo(e.hash)
 	s.again.counts[p]++
 }

@@ -20,22 +20,31 @@ type Consumer struct {
 	ConnectedSince time.Time
 	Sink           Sink
 
-	sub    *subscription
-	closed bool
+	sub      *subscription
+	closed   bool
+	answered bool // its client's request
+	told     notice
 
 	// INVARIANT: permits = granted − delivered; both only grow.
 	granted, delivered int64
 	average            average
 
-	pending map[ledger.Position]int32 // delivered and unacknowledged entries → messages left in them; shared only
-	unacked int64                     // sum of pending
-	blocked bool                      // too many of them
-	served  int64                     // turn in which it was last served
+	pending map[ledger.Position]pendingEntry // delivered and unacknowledged; shared only
+	unacked int64                            // messages in pending
+	blocked bool                             // too many of them
+	served  int64                            // turn in which it was last served
+	lined   ring[*keyQueue]                  // key_shared: entries that wait and could be delivered
 
 	out     []Delivery // being gathered
 	outMsgs int
 
 	counts consumerCounters
+}
+
+// pendingEntry is an entry that was delivered and is not acknowledged.
+type pendingEntry struct {
+	messages int32 // left in it
+	hash     keyHash
 }
 
 type consumerCounters struct {
@@ -51,7 +60,7 @@ func newConsumer(s *subscription, r *SubscribeRequest) *Consumer {
 	return &Consumer{
 		ID: r.ConsumerID, Name: r.ConsumerName, Type: r.Type, PriorityLevel: r.PriorityLevel, Metadata: r.Metadata,
 		Address: r.Address, ClientVersion: r.ClientVersion, ConnectedSince: time.Now(), Sink: r.Sink,
-		sub: s, average: newAverage(), pending: make(map[ledger.Position]int32),
+		sub: s, average: newAverage(), pending: make(map[ledger.Position]pendingEntry),
 	}
 }
 

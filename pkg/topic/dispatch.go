@@ -21,10 +21,11 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 			e.Payload.Release()
 			continue
 		}
-		if c := s.choose(); c != nil {
-			s.give(c, e)
+		it := s.inspect(e.Payload.Data)
+		if c := s.choose(e.Position, it.hash); c != nil {
+			s.give(c, e, it)
 		} else {
-			s.again.replay.add(e.Position)
+			s.putBack(e.Position, it.hash)
 			e.Payload.Release()
 		}
 	}
@@ -38,9 +39,12 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 //
 // Shared: consumers of the first priority level that has one ready take turns of dispatcherMaxRoundRobinBatchSize
 // entries, the one that has waited longest first.
-func (s *subscription) choose() *Consumer {
+func (s *subscription) choose(p ledger.Position, h keyHash) *Consumer {
+	if s.keys != nil {
+		return s.keys.choose(p, h)
+	}
 	if s.single() {
-		if c := s.active; c != nil && c.budget() > 0 {
+		if c := s.taker(); c != nil && c.budget() > 0 {
 			return c
 		}
 		return nil
@@ -68,8 +72,8 @@ func (s *subscription) choose() *Consumer {
 }
 
 // give adds an entry to what the consumer will be handed.
-func (s *subscription) give(c *Consumer, e *ledger.Entry) {
-	messages := messagesIn(e.Payload.Data)
+func (s *subscription) give(c *Consumer, e *ledger.Entry, it item) {
+	messages := it.messages
 	var acked ackSet
 	if len(s.again.batches) > 0 {
 		if set, ok := s.again.batches[e.Position]; ok {
@@ -87,20 +91,39 @@ func (s *subscription) give(c *Consumer, e *ledger.Entry) {
 		s.again.highest = e.Position
 	}
 	if !s.single() {
-		s.trackPending(c, e.Position, messages)
+		s.trackPending(c, e.Position, pendingEntry{messages, it.hash})
 	}
 }
 
-func (s *subscription) trackPending(c *Consumer, p ledger.Position, messages int32) {
+// putBack lets an entry wait until somebody can take it.
+func (s *subscription) putBack(p ledger.Position, h keyHash) {
+	if s.keys != nil {
+		s.keys.add(p, h)
+		return
+	}
+	s.again.replay.add(p)
+}
+
+// letGo notes that a consumer has an entry of a hash no more.
+func (s *subscription) letGo(h keyHash) {
+	if s.keys != nil {
+		s.keys.letGo(h)
+	}
+}
+
+func (s *subscription) trackPending(c *Consumer, p ledger.Position, e pendingEntry) {
 	if invariant.Enabled {
 		for _, o := range s.consumers {
 			_, twice := o.pending[p]
 			invariant.Assert(!twice, "%v is pending at consumer %q already", p, o.Name)
 		}
 	}
-	c.pending[p] = messages
-	c.unacked += int64(messages)
-	s.share.unacked += int64(messages)
+	c.pending[p] = e
+	c.unacked += int64(e.messages)
+	s.share.unacked += int64(e.messages)
+	if s.keys != nil {
+		s.keys.hold(c, e.hash)
+	}
 	if limit := int64(s.opts.MaxUnackedMessagesPerConsumer); limit > 0 && c.unacked >= limit {
 		c.blocked = true
 	}
@@ -150,13 +173,28 @@ func (s *subscription) settle(p ledger.Position) {
 	}
 }
 
-// messagesIn returns the number of messages in an entry. One that does not parse counts as one message: it is delivered
-// as it is, and the client reports it.
-func messagesIn(payload []byte) int32 {
+// item is what a dispatcher wants to know of an entry.
+type item struct {
+	messages int32
+	hash     keyHash // Key_Shared only
+}
+
+// inspect looks into an entry. One that does not parse counts as one message: it is delivered as it is, and the client
+// reports it.
+func (s *subscription) inspect(payload []byte) item {
 	var section protocol.Section
 	var md protocol.Metadata
-	if section.Parse(payload) != nil || md.Parse(section.Metadata) != nil {
-		return 1
+	it := item{messages: 1}
+	parsed := section.Parse(payload) == nil && md.Parse(section.Metadata) == nil
+	if parsed {
+		it.messages = max(1, md.NumMessages)
 	}
-	return max(1, md.NumMessages)
+	switch {
+	case s.keys == nil:
+	case parsed:
+		it.hash = s.keys.hasher.hash(&md)
+	default:
+		it.hash = s.keys.hasher.none()
+	}
+	return it
 }

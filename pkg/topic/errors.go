@@ -8,6 +8,7 @@ var (
 	ErrProducerBusy     = errors.New("producer with this name is connected")
 	ErrProducerFenced   = errors.New("producer was fenced")
 	ErrConsumerBusy     = errors.New("subscription has a connected consumer already")
+	ErrConsumerAssign   = errors.New("hashes of keys cannot be assigned")
 	ErrTypeMismatch     = errors.New("subscription has consumers of another type")
 	ErrNotAllowed       = errors.New("not allowed")
 	ErrNotSupported     = errors.New("not supported yet")

@@ -38,6 +38,24 @@ func payloadOf(t testing.TB, producer string, seq uint64, n int32) []byte {
 	return b
 }
 
+// keyedPayload makes the payload section of a batch or a message with a key; "": without.
+func keyedPayload(t testing.TB, key string, seq uint64, n int32) []byte {
+	md := &pulsarpb.MessageMetadata{
+		ProducerName: proto.String("p"), SequenceId: proto.Uint64(seq), PublishTime: proto.Uint64(1),
+	}
+	if n > 0 {
+		md.NumMessagesInBatch = proto.Int32(n)
+	}
+	if key != "" {
+		md.PartitionKey = proto.String(key)
+	}
+	b, err := protocol.AppendSection(nil, md, []byte("payload"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // fakeCursor is a cursor on a log in memory: ledger 1, entries from 0 on. Reads complete when complete is called, or at
 // once with inline set.
 type fakeCursor struct {
@@ -283,6 +301,14 @@ func (s *fakeSink) CloseProducer(id uint64) {
 
 func (s *fakeSink) CloseConsumer(id uint64) {
 	s.events = append(s.events, fmt.Sprintf("%s: close consumer %d", s.name, id))
+}
+
+func (s *fakeSink) ActiveChanged(_ *Consumer, active bool) {
+	what := "inactive"
+	if active {
+		what = "active"
+	}
+	s.events = append(s.events, s.name+": is "+what)
 }
 
 func (s *fakeSink) Writable() bool { return !s.blocked }

@@ -15,6 +15,16 @@ type Options struct {
 	MaxUnackedMessagesPerConsumer     int // shared subscriptions; -1: no limit
 	MaxUnackedMessagesPerSubscription int // shared subscriptions; -1: no limit
 
+	ActiveConsumerFailoverDelay time.Duration // failover: from a change of the active consumer to its service; -1: none
+
+	// SubscriptionKeySharedHashRanges deals the hashes of keys out as ranges of halves, quarters… instead of by
+	// consistent hashing: subscriptionKeySharedUseConsistentHashing=false.
+	SubscriptionKeySharedHashRanges                       bool
+	SubscriptionKeySharedConsistentHashingReplicaPoints   int           // points of a consumer on the ring
+	KeySharedLookAheadMsgInReplayThresholdPerConsumer     int           // entries that may wait for their keys; -1: no limit
+	KeySharedLookAheadMsgInReplayThresholdPerSubscription int           // the same, for all consumers
+	KeySharedUnblockingInterval                           time.Duration // from when a key is free to its next delivery; -1: none
+
 	BrokerDeduplicationEnabled                   bool
 	BrokerDeduplicationEntriesInterval           int           // entries between two snapshots
 	BrokerDeduplicationSnapshotInterval          time.Duration // time between two snapshots when there were new entries
@@ -34,6 +44,11 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.DispatcherMaxRoundRobinBatchSize, 20)
 	setDefault(&o.MaxUnackedMessagesPerConsumer, 50_000)
 	setDefault(&o.MaxUnackedMessagesPerSubscription, 200_000)
+	setDefault(&o.ActiveConsumerFailoverDelay, time.Second)
+	setDefault(&o.SubscriptionKeySharedConsistentHashingReplicaPoints, 100)
+	setDefault(&o.KeySharedLookAheadMsgInReplayThresholdPerConsumer, 4000)
+	setDefault(&o.KeySharedLookAheadMsgInReplayThresholdPerSubscription, 40_000)
+	setDefault(&o.KeySharedUnblockingInterval, 10*time.Millisecond)
 	setDefault(&o.BrokerDeduplicationEntriesInterval, 1000)
 	setDefault(&o.BrokerDeduplicationSnapshotInterval, 2*time.Minute)
 	setDefault(&o.BrokerDeduplicationMaxNumberOfProducers, 10_000)
@@ -62,6 +77,11 @@ func (o *Options) Validate() error {
 	atLeast("dispatcherMaxRoundRobinBatchSize", int64(o.DispatcherMaxRoundRobinBatchSize), 1)
 	atLeast("maxUnackedMessagesPerConsumer", int64(o.MaxUnackedMessagesPerConsumer), -1)
 	atLeast("maxUnackedMessagesPerSubscription", int64(o.MaxUnackedMessagesPerSubscription), -1)
+	atLeast("activeConsumerFailoverDelay", int64(o.ActiveConsumerFailoverDelay), -1)
+	atLeast("subscriptionKeySharedConsistentHashingReplicaPoints", int64(o.SubscriptionKeySharedConsistentHashingReplicaPoints), 1)
+	atLeast("keySharedLookAheadMsgInReplayThresholdPerConsumer", int64(o.KeySharedLookAheadMsgInReplayThresholdPerConsumer), -1)
+	atLeast("keySharedLookAheadMsgInReplayThresholdPerSubscription", int64(o.KeySharedLookAheadMsgInReplayThresholdPerSubscription), -1)
+	atLeast("keySharedUnblockingInterval", int64(o.KeySharedUnblockingInterval), -1)
 	atLeast("brokerDeduplicationEntriesInterval", int64(o.BrokerDeduplicationEntriesInterval), 1)
 	atLeast("brokerDeduplicationMaxNumberOfProducers", int64(o.BrokerDeduplicationMaxNumberOfProducers), 1)
 	atLeast("brokerDeduplicationSnapshotInterval", int64(o.BrokerDeduplicationSnapshotInterval), 1)

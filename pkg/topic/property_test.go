@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"geminga/pkg/executor"
 	"geminga/pkg/ledger"
@@ -13,8 +14,9 @@ import (
 
 // TestRandomDispatch drives subscriptions with random joins, leaves, grants, acknowledgements, redeliveries, blocked
 // connections, failing reads and publishes, and checks after each step what subscription promises: permits conserved,
-// unacknowledged never negative, nothing acknowledged delivered again, order on Exclusive, no stall. At the end
-// everything is acknowledged and nothing is retained.
+// unacknowledged never negative, nothing acknowledged delivered again, order on Exclusive and Failover, order of each key
+// on Key_Shared and a key unacknowledged at one consumer at a time, no stall. At the end everything is acknowledged and
+// nothing is retained.
 func TestRandomDispatch(t *testing.T) {
 	runs := 150
 	if testing.Short() {
@@ -42,7 +44,9 @@ type randomRun struct {
 	f         *fakeCursor
 	kind      SubType
 	consumers []*model
-	active    *Consumer // the subscription's, as last seen
+	serving   *Consumer // the subscription's, as last seen
+	policy    KeyPolicy
+	keys      keyOracle
 	ids       uint64
 	acked     map[int]bool // wholly acknowledged entries
 	batch     map[int]int32
@@ -70,15 +74,33 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 		MaxUnackedMessagesPerConsumer:    []int{-1, 0, 10, 50}[rnd.IntN(4)],
 		ReadRetryMin:                     1,
 		ReadRetryMax:                     1,
+		ActiveConsumerFailoverDelay:      []time.Duration{-1, time.Hour}[rnd.IntN(2)],
+		KeySharedUnblockingInterval:      []time.Duration{-1, time.Hour}[rnd.IntN(2)],
+		SubscriptionKeySharedHashRanges:  rnd.IntN(2) == 0,
+
+		SubscriptionKeySharedConsistentHashingReplicaPoints: 1 + rnd.IntN(20),
+		KeySharedLookAheadMsgInReplayThresholdPerConsumer:   []int{-1, 5, 50}[rnd.IntN(3)],
 	}
 	if rnd.IntN(4) == 0 {
 		o.MaxUnackedMessagesPerSubscription = 40
 	}
-	return &randomRun{
-		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f), kind: SubType(rnd.IntN(3)),
-		acked: map[int]bool{}, batch: map[int]int32{},
+	r := &randomRun{
+		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f),
+		acked: map[int]bool{}, batch: map[int]int32{}, keys: newKeyOracle(2 + rnd.IntN(30)),
 	}
+	r.chooseKind()
+	return r
 }
+
+func (r *randomRun) chooseKind() {
+	r.kind = SubType(r.rnd.IntN(5))
+	if r.kind > KeyShared {
+		r.kind = KeyShared // twice as often as others
+	}
+	r.policy = KeyPolicy{Sticky: r.rnd.IntN(4) == 0, OutOfOrder: r.rnd.IntN(6) == 0}
+}
+
+func (r *randomRun) single() bool { return r.kind == Exclusive || r.kind == Failover }
 
 func (r *randomRun) run() {
 	for range 200 {
@@ -128,10 +150,22 @@ func (r *randomRun) step() {
 		r.note("complete")
 		r.f.complete()
 	}
-	if r.s.read.retry != nil && r.rnd.IntN(2) == 0 { // the timer itself cannot run: this run is one task
-		if r.s.read.retry.Stop() {
-			r.s.read.onRetry.Run()
-		}
+	r.fire(func() bool { return r.rnd.IntN(2) == 0 })
+}
+
+// fire lets timers run that are due: they cannot do it themselves, since this run is one task.
+func (r *randomRun) fire(due func() bool) {
+	if t := r.s.read.retry; t != nil && due() && t.Stop() {
+		r.s.read.onRetry.Run()
+	}
+	if t := r.s.takeover.timer; t != nil && due() && t.Stop() {
+		r.note("takeover")
+		r.s.takeover.due = time.Time{}
+		r.s.takeover.onTimer.Run()
+	}
+	if k := r.s.keys; k != nil && k.timer != nil && due() && k.timer.Stop() {
+		r.note("drained")
+		k.onDrained.Run()
 	}
 	if r.s.read.yielded {
 		r.s.read.onYield.Run()
@@ -154,17 +188,27 @@ func (r *randomRun) publish(n int) {
 			size = 1 + r.rnd.Int32N(12)
 		}
 		r.batch[i] = max(1, size)
-		r.f.add(payloadOf(r.t, "p", uint64(i), size))
+		key := r.keys.publish(i, r.rnd)
+		r.f.add(keyedPayload(r.t, key, uint64(i), size))
 	}
 	r.f.unpark()
 }
 
-func (r *randomRun) join() {
+func (r *randomRun) join() { r.joinWith(r.ranges()) }
+
+// ranges are some that a sticky consumer may ask for.
+func (r *randomRun) ranges() []KeyRange {
+	const part = keyHashes / 8
+	from, to := r.rnd.Int32N(8), r.rnd.Int32N(8)
+	return []KeyRange{{min(from, to) * part, (max(from, to)+1)*part - 1}}
+}
+
+func (r *randomRun) joinWith(ranges []KeyRange) {
 	r.ids++
 	m := &model{sink: newFakeSink(r.t, "c"), pending: map[int]bool{}, last: -1}
 	r.s.connect(SubscribeRequest{
 		Type: r.kind, ConsumerID: r.ids, ConsumerName: fmt.Sprint(r.rnd.IntN(100)), Sink: m.sink,
-		PriorityLevel: r.rnd.Int32N(2), Durable: true,
+		PriorityLevel: r.rnd.Int32N(2), Durable: true, Keys: r.policy, KeyRanges: ranges,
 	}, func(c *Consumer, err error) { m.c = c })
 	if m.c != nil {
 		r.note("join %d", m.c.ID)
@@ -178,7 +222,7 @@ func (r *randomRun) leave(m *model) {
 	m.c.Close(nil)
 	r.observe()
 	if len(r.consumers) == 0 && r.rnd.IntN(2) == 0 {
-		r.kind = SubType(r.rnd.IntN(3))
+		r.chooseKind()
 	}
 }
 
@@ -199,7 +243,7 @@ func (r *randomRun) ack(m *model) {
 	if len(ps) == 0 {
 		return
 	}
-	if r.kind != Shared && r.rnd.IntN(2) == 0 {
+	if r.single() && r.rnd.IntN(2) == 0 {
 		to := int(ps[0].Entry)
 		r.note("ack %d up to %d", m.c.ID, to)
 		for i := range to + 1 {
@@ -250,9 +294,11 @@ func (r *randomRun) redeliver(m *model) {
 		}
 	}
 	r.note("redeliver %d %v", m.c.ID, ps)
-	if r.kind != Shared {
-		m.last = -1
-		clear(m.pending)
+	if r.single() {
+		if m.c == r.s.taker() {
+			m.last = -1
+			clear(m.pending)
+		}
 	} else {
 		for p := range m.pending {
 			if ps == nil {
@@ -271,8 +317,8 @@ func pendingOf(m *model) []int { return slices.Sorted(maps.Keys(m.pending)) }
 
 // observe looks at what was delivered since the last time and checks the promises.
 func (r *randomRun) observe() {
-	if r.s.active != r.active { // whoever is active now starts with what is not acknowledged
-		r.active = r.s.active
+	if r.s.takeover.serving != r.serving { // whoever is served now starts with what is not acknowledged
+		r.serving = r.s.takeover.serving
 		for _, m := range r.consumers {
 			m.last = -1
 		}
@@ -289,12 +335,15 @@ func (r *randomRun) observe() {
 		if m.c.unacked < 0 {
 			r.t.Errorf("consumer %d: unacked %d", m.c.ID, m.c.unacked)
 		}
-		if r.kind == Shared && len(m.pending) != len(m.c.pending) {
+		if !r.single() && len(m.pending) != len(m.c.pending) {
 			r.t.Errorf("consumer %d: %d pending, expected %d", m.c.ID, len(m.c.pending), len(m.pending))
 		}
 	}
 	if !r.s.moving() && r.s.why() == "" && len(r.f.log) > r.f.next {
 		r.t.Errorf("stalled")
+	}
+	if p := r.keys.stalled(r); p >= 0 {
+		r.t.Errorf("entry %d could be delivered, and nothing is being read", p)
 	}
 }
 
@@ -308,9 +357,15 @@ func (r *randomRun) delivered(m *model, d *Delivery, permits int64) {
 	if r.acked[p] {
 		r.t.Errorf("entry %d delivered after it was acknowledged", p)
 	}
-	if r.kind != Shared {
-		if p <= m.last && m.c == r.s.active {
+	if r.kind == KeyShared {
+		r.keys.delivered(r, m, p)
+	}
+	if r.single() {
+		if p <= m.last && m.c == r.serving {
 			r.t.Errorf("entry %d after %d", p, m.last)
+		}
+		if m.c != r.s.taker() {
+			r.t.Errorf("entry %d to consumer %d, which is not the active one", p, m.c.ID)
 		}
 		m.last = p
 	} else {
@@ -329,7 +384,7 @@ func (r *randomRun) finish() {
 		r.leave(r.consumers[0])
 	}
 	r.f.failing = 0
-	r.join()
+	r.joinWith([]KeyRange{{0, keyHashes - 1}})
 	m := r.consumers[0]
 	for round := 0; r.f.Backlog() > 0; round++ {
 		if round > 10_000 {
@@ -339,12 +394,7 @@ func (r *randomRun) finish() {
 		r.flow(m, 50)
 		for r.f.complete() {
 		}
-		if t := r.s.read.retry; t != nil && t.Stop() {
-			r.s.read.onRetry.Run()
-		}
-		if r.s.read.yielded {
-			r.s.read.onYield.Run()
-		}
+		r.fire(func() bool { return true })
 		r.observe()
 		for len(m.pending) > 0 && !r.t.Failed() {
 			r.ack(m)
@@ -359,5 +409,8 @@ func (r *randomRun) finish() {
 	}
 	if n := len(r.s.again.counts) + len(r.s.again.batches) + r.s.again.replay.len(); n != 0 {
 		r.t.Errorf("%d entries are remembered after all were acknowledged", n)
+	}
+	if k := r.s.keys; k != nil && len(k.held)+len(k.wait)+len(k.queues) > 0 {
+		r.t.Errorf("%d holders, %d entries that wait, %d queues after all were acknowledged", len(k.held), len(k.wait), len(k.queues))
 	}
 }

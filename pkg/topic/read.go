@@ -119,6 +119,14 @@ func (s *subscription) startReads() {
 		}
 		return
 	}
+	if s.keys != nil && len(s.read.replaying) == 0 && len(s.keys.wait) > 0 {
+		if s.startKeyReplay(); len(s.read.replaying) > 0 {
+			return
+		}
+		if s.keys.full(len(s.consumers)) {
+			return
+		}
+	}
 	if s.read.ahead || len(s.read.replaying) > 0 || s.share.blocked {
 		return
 	}
@@ -129,21 +137,36 @@ func (s *subscription) startReads() {
 }
 
 func (s *subscription) startReplay(want int) {
-	if s.read.bytes.value > 0 {
-		want = min(want, max(1, int(float64(s.opts.DispatcherMaxReadSizeBytes)/s.read.bytes.value)))
-	}
-	s.read.replaying = s.again.replay.take(s.read.replaying[:0], want)
+	s.read.replaying = s.again.replay.take(s.read.replaying[:0], min(want, s.replayLimit()))
 	s.read.replayOf = s.read.generation
 	s.cursor.ReadAt(s.read.replaying, s.read.onReplay)
+}
+
+// startKeyReplay reads entries of hashes whose owners can take them.
+func (s *subscription) startKeyReplay() {
+	s.read.replaying = s.keys.take(s.read.replaying[:0], s.consumers, min(s.opts.DispatcherMaxReadBatchSize, s.replayLimit()))
+	if len(s.read.replaying) > 0 {
+		s.read.replayOf = s.read.generation
+		s.cursor.ReadAt(s.read.replaying, s.read.onReplay)
+	}
+}
+
+// replayLimit bounds the bytes of a replay read by its number of entries.
+func (s *subscription) replayLimit() int {
+	if s.read.bytes.value == 0 {
+		return s.opts.DispatcherMaxReadBatchSize
+	}
+	return max(1, int(float64(s.opts.DispatcherMaxReadSizeBytes)/s.read.bytes.value))
 }
 
 // demand is the number of entries that consumers can take now: permits count messages, reads count entries.
 func (s *subscription) demand() int {
 	if s.single() {
-		if s.active == nil || !s.active.ready() {
+		c := s.taker()
+		if c == nil || !c.ready() {
 			return 0
 		}
-		return s.clamp(s.active.average.entries(s.active.budget()))
+		return s.clamp(c.average.entries(c.budget()))
 	}
 	var sum int64
 	for _, c := range s.consumers {
@@ -188,20 +211,34 @@ func (s *subscription) readReplay(entries []ledger.Entry, err error) {
 		s.pump()
 		return
 	}
+	if s.keys != nil {
+		s.keys.returned()
+	}
 	got := 0
-	for _, p := range asked {
+	for i, p := range asked {
 		if got < len(entries) && entries[got].Position == p {
 			got++
 			continue
 		}
 		if failed := err != nil || got > 0 && got == len(entries); failed && !s.cursor.IsDeleted(p) {
-			s.again.replay.add(p)
+			s.putBack(p, s.askedHash(i))
 		} else {
 			s.settle(p)
 		}
 	}
+	if s.keys != nil {
+		s.keys.taken = s.keys.taken[:0]
+	}
 	s.dispatch(entries, true)
 	s.readEnded(err)
+}
+
+// askedHash is the hash of the i-th entry of the replay read that has ended.
+func (s *subscription) askedHash(i int) keyHash {
+	if s.keys != nil {
+		return s.keys.taken[i].hash
+	}
+	return 0
 }
 
 func (s *subscription) readEnded(err error) {

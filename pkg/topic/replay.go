@@ -9,7 +9,7 @@ import "geminga/pkg/ledger"
 // skipped because the first one took the member away. When most of the heap is dead it is rebuilt.
 type replaySet struct {
 	members map[ledger.Position]struct{}
-	heap    []ledger.Position
+	heap    positionHeap
 }
 
 func (s *replaySet) len() int { return len(s.members) }
@@ -27,15 +27,7 @@ func (s *replaySet) add(p ledger.Position) {
 		return
 	}
 	s.members[p] = struct{}{}
-	s.heap = append(s.heap, p)
-	for i := len(s.heap) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !s.heap[i].Less(s.heap[up]) {
-			break
-		}
-		s.heap[i], s.heap[up] = s.heap[up], s.heap[i]
-		i = up
-	}
+	s.heap.push(p)
 }
 
 func (s *replaySet) remove(p ledger.Position) {
@@ -51,14 +43,14 @@ func (s *replaySet) remove(p ledger.Position) {
 // removeTo removes all positions up to and including p.
 func (s *replaySet) removeTo(p ledger.Position) {
 	for len(s.heap) > 0 && !p.Less(s.heap[0]) {
-		delete(s.members, s.popHeap())
+		delete(s.members, s.heap.pop())
 	}
 }
 
 // take moves the n smallest positions to dst.
 func (s *replaySet) take(dst []ledger.Position, n int) []ledger.Position {
 	for n > 0 && len(s.members) > 0 {
-		p := s.popHeap()
+		p := s.heap.pop()
 		if _, ok := s.members[p]; ok {
 			delete(s.members, p)
 			dst = append(dst, p)
@@ -76,38 +68,61 @@ func (s *replaySet) clear() {
 	s.heap = s.heap[:0]
 }
 
-func (s *replaySet) popHeap() ledger.Position {
-	p := s.heap[0]
-	last := len(s.heap) - 1
-	s.heap[0] = s.heap[last]
-	s.heap = s.heap[:last]
-	s.sink(0)
-	return p
-}
-
-func (s *replaySet) sink(i int) {
-	for {
-		down := 2*i + 1
-		if down >= len(s.heap) {
-			return
-		}
-		if r := down + 1; r < len(s.heap) && s.heap[r].Less(s.heap[down]) {
-			down = r
-		}
-		if !s.heap[down].Less(s.heap[i]) {
-			return
-		}
-		s.heap[i], s.heap[down] = s.heap[down], s.heap[i]
-		i = down
-	}
-}
-
 func (s *replaySet) rebuild() {
 	s.heap = s.heap[:0]
 	for p := range s.members {
 		s.heap = append(s.heap, p)
 	}
-	for i := len(s.heap)/2 - 1; i >= 0; i-- {
-		s.sink(i)
+	s.heap.order()
+}
+
+// positionHeap has its least position first.
+type positionHeap []ledger.Position
+
+func (h *positionHeap) push(p ledger.Position) {
+	s := append(*h, p)
+	*h = s
+	for i := len(s) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !s[i].Less(s[up]) {
+			break
+		}
+		s[i], s[up] = s[up], s[i]
+		i = up
+	}
+}
+
+// pop returns the least position; the heap must not be empty.
+func (h *positionHeap) pop() ledger.Position {
+	s := *h
+	p := s[0]
+	last := len(s) - 1
+	s[0] = s[last]
+	*h = s[:last]
+	h.sink(0)
+	return p
+}
+
+func (h positionHeap) sink(i int) {
+	for {
+		down := 2*i + 1
+		if down >= len(h) {
+			return
+		}
+		if r := down + 1; r < len(h) && h[r].Less(h[down]) {
+			down = r
+		}
+		if !h[down].Less(h[i]) {
+			return
+		}
+		h[i], h[down] = h[down], h[i]
+		i = down
+	}
+}
+
+// order makes a heap of positions in any order.
+func (h positionHeap) order() {
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		h.sink(i)
 	}
 }

@@ -27,6 +27,14 @@ func (r *ring[T]) pop() T {
 	return v
 }
 
+// peek returns the oldest element; the ring must not be empty.
+func (r *ring[T]) peek() T { return r.buf[r.head] }
+
+func (r *ring[T]) clear() {
+	clear(r.buf)
+	r.head, r.n = 0, 0
+}
+
 func (r *ring[T]) grow() {
 	buf := make([]T, max(16, 2*len(r.buf)))
 	n := copy(buf, r.buf[r.head:])

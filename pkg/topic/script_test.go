@@ -22,7 +22,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 // TestDispatchScripts runs the scripts of dispatchers against a fake cursor, one command at a time in virtual time.
 func TestDispatchScripts(t *testing.T) {
-	for _, name := range []string{"exclusive", "shared", "redelivery", "permits", "failover", "seek"} {
+	for _, name := range []string{"exclusive", "shared", "redelivery", "permits", "failover", "seek", "keyshared"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &rig{t: t}
@@ -35,9 +35,10 @@ func TestDispatchScripts(t *testing.T) {
 
 // rig is a subscription under test. Its commands:
 //
-//	new [read-batch=n] [turn=n] [max-unacked=n] [max-unacked-sub=n]
-//	publish n=<entries> [batch=<messages>]
-//	subscribe c=<name> [type=shared] [priority=n]
+//	new [read-batch=n] [turn=n] [max-unacked=n] [max-unacked-sub=n] [partition=n] [ring] [look-ahead=n]
+//	publish n=<entries> [batch=<messages>] [key=<key>]
+//	publish keys=(<key>,…)    one entry each
+//	subscribe c=<name> [type=shared] [priority=n] [out-of-order] [ranges=(<from>-<to>,…)]
 //	flow c=<name> n=<permits>
 //	ack c=<name> (<entry> | <entry>:<bits>)… [cumulative]
 //	redeliver c=<name> [<entry>…]
@@ -83,9 +84,12 @@ func (r *rig) start(d *datadriven.TestData) {
 	maybe(d, "turn", &o.DispatcherMaxRoundRobinBatchSize)
 	maybe(d, "max-unacked", &o.MaxUnackedMessagesPerConsumer)
 	maybe(d, "max-unacked-sub", &o.MaxUnackedMessagesPerSubscription)
+	maybe(d, "look-ahead", &o.KeySharedLookAheadMsgInReplayThresholdPerConsumer)
+	o.SubscriptionKeySharedHashRanges = !d.HasArg("ring")
 	r.pool = executor.NewPool(executor.Options{Threads: 1})
 	r.cursor = newFakeCursor()
 	r.sub = newTestSubscription(r.pool.Next(), o, r.cursor)
+	maybe(d, "partition", &r.sub.partition)
 	r.sinks, r.consumers, r.held = map[string]*fakeSink{}, map[string]*Consumer{}, false
 }
 
@@ -148,8 +152,8 @@ func (r *rig) command(t *testing.T, d *datadriven.TestData) error {
 	case "publish":
 		batch := 0
 		maybe(d, "batch", &batch)
-		for range n {
-			r.cursor.add(payloadOf(t, "p", uint64(len(r.cursor.log)), int32(batch)))
+		for _, key := range keysIn(d, n) {
+			r.cursor.add(keyedPayload(t, key, uint64(len(r.cursor.log)), int32(batch)))
 		}
 		r.cursor.unpark()
 	case "subscribe":
@@ -199,18 +203,41 @@ func (r *rig) subscribe(d *datadriven.TestData, name string) error {
 		d.ScanArgs(r.t, "type", &kind)
 	}
 	maybe(d, "priority", &priority)
+	var ranges []KeyRange
+	if d.HasArg("ranges") {
+		arg, _ := d.Arg("ranges")
+		for _, v := range arg.Vals {
+			var x KeyRange
+			if _, err := fmt.Sscanf(v, "%d-%d", &x.Start, &x.End); err != nil {
+				return err
+			}
+			ranges = append(ranges, x)
+		}
+	}
 	r.ids++
 	sink := newFakeSink(r.t, name)
 	var failed error
 	r.sub.connect(SubscribeRequest{
 		Subscription: "sub", Type: types[kind], ConsumerID: r.ids, ConsumerName: name, PriorityLevel: int32(priority),
-		Durable: true, Sink: sink,
+		Durable: true, Sink: sink, Keys: KeyPolicy{Sticky: d.HasArg("ranges"), OutOfOrder: d.HasArg("out-of-order")}, KeyRanges: ranges,
 	}, func(c *Consumer, err error) {
 		if failed = err; err == nil {
 			r.sinks[name], r.consumers[name] = sink, c
 		}
 	})
 	return failed
+}
+
+// keysIn are the keys of the entries to publish; without one each entry is on its own.
+func keysIn(d *datadriven.TestData, n int) []string {
+	if arg, ok := d.Arg("keys"); ok {
+		return arg.Vals
+	}
+	key := ""
+	if arg, ok := d.Arg("key"); ok {
+		key = arg.Vals[0]
+	}
+	return slices.Repeat([]string{key}, n)
 }
 
 func (r *rig) ack(d *datadriven.TestData, c *Consumer) error {
@@ -281,11 +308,18 @@ func (r *rig) state() string {
 		if c == s.active {
 			b.WriteString(" active")
 		}
+		if s.keys != nil {
+			b.WriteString(" hashes")
+			s.keys.spans.each(c, func(x KeyRange) { fmt.Fprintf(&b, " %d-%d", x.Start, x.End) })
+		}
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "mark=%d read=%d backlog=%d", r.cursor.mark, r.cursor.next, r.cursor.Backlog())
 	if n := s.again.replay.len(); n > 0 {
 		fmt.Fprintf(&b, " replay=%d", n)
+	}
+	if k := s.keys; k != nil && len(k.wait) > 0 {
+		fmt.Fprintf(&b, " wait=%d", len(k.wait))
 	}
 	if n := len(s.again.batches); n > 0 {
 		var keys []string
@@ -298,7 +332,7 @@ func (r *rig) state() string {
 	if r.cursor.parked != nil {
 		b.WriteString(" waiting")
 	}
-	if why := s.why(); why != "" {
+	if why := s.whyIdle(); why != "" {
 		fmt.Fprintf(&b, "\n%s", why)
 	}
 	b.WriteString("\n")

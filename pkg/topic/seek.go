@@ -55,5 +55,9 @@ func (s *subscription) closeConsumers(knows *Consumer) {
 		}
 	}
 	s.consumers, s.active, s.share.turn = nil, nil, nil
+	s.takeover.stop()
+	if s.keys != nil {
+		s.keys.leaveAll()
+	}
 	s.connected.Store(0)
 }

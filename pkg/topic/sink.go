@@ -40,6 +40,9 @@ type Sink interface {
 	// or consumer already; no other call is needed for it.
 	CloseProducer(id uint64)
 	CloseConsumer(id uint64)
+	// ActiveChanged tells the client whether its consumer of a failover subscription is the active one. It comes after
+	// the consumer was given to whoever subscribed.
+	ActiveChanged(c *Consumer, active bool)
 	// Writable is false while much output is queued. When it becomes true again the broker calls Consumer.Resume on the
 	// executor of each consumer of the connection: the change is visible here before Resume is posted.
 	Writable() bool

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"fmt"
 	"time"
 
 	"geminga/pkg/managedledger"
@@ -52,6 +53,10 @@ type SubscriptionStats struct {
 	UnackedMessages                  int64           `json:"unackedMessages"`
 	BlockedSubscriptionOnUnackedMsgs bool            `json:"blockedSubscriptionOnUnackedMsgs"`
 	MsgInReplay                      int             `json:"msgInReplay"`
+	KeySharedMode                    string          `json:"keySharedMode,omitempty"`
+	AllowOutOfOrderDelivery          bool            `json:"allowOutOfOrderDelivery"`
+	DrainingHashesCount              int             `json:"drainingHashesCount"`
+	DrainingHashesClearedTotal       int64           `json:"drainingHashesClearedTotal"`
 	WhyIdle                          string          `json:"whyIdle,omitempty"`
 	Consumers                        []ConsumerStats `json:"consumers"`
 }
@@ -69,6 +74,8 @@ type ConsumerStats struct {
 	UnackedMessages              int64             `json:"unackedMessages"`
 	AvgMessagesPerEntry          int               `json:"avgMessagesPerEntry"`
 	BlockedConsumerOnUnackedMsgs bool              `json:"blockedConsumerOnUnackedMsgs"`
+	KeyHashRanges                []string          `json:"keyHashRanges,omitempty"`
+	DrainingHashesCount          int               `json:"drainingHashesCount"`
 	LastConsumedFlowTimestamp    int64             `json:"lastConsumedFlowTimestamp"`
 	LastConsumedTimestamp        int64             `json:"lastConsumedTimestamp"`
 	LastAckedTimestamp           int64             `json:"lastAckedTimestamp"`
@@ -147,7 +154,7 @@ func (s *subscription) stats(now time.Time) *SubscriptionStats {
 		MsgRateRedeliver: s.counts.redelivered.read(now).Messages,
 		BytesOutCounter:  s.counts.out.bytes, MsgOutCounter: s.counts.out.messages,
 		UnackedMessages: s.share.unacked, BlockedSubscriptionOnUnackedMsgs: s.share.blocked,
-		MsgInReplay: s.again.replay.len(), WhyIdle: s.why(),
+		MsgInReplay: s.again.replay.len(), WhyIdle: s.whyIdle(),
 		Consumers: make([]ConsumerStats, 0, len(s.consumers)),
 	}
 	if !s.ended {
@@ -159,7 +166,33 @@ func (s *subscription) stats(now time.Time) *SubscriptionStats {
 	for _, c := range s.consumers {
 		st.Consumers = append(st.Consumers, c.stats(now))
 	}
+	if s.keys != nil {
+		s.keys.stats(st, s.consumers)
+	}
 	return st
+}
+
+// stats adds how the keys are shared. Consumers in st are in the order of cs.
+func (k *keyed) stats(st *SubscriptionStats, cs []*Consumer) {
+	st.KeySharedMode = "AUTO_SPLIT"
+	if k.policy.Sticky {
+		st.KeySharedMode = "STICKY"
+	}
+	st.AllowOutOfOrderDelivery, st.DrainingHashesClearedTotal = k.policy.OutOfOrder, k.cleared
+	st.MsgInReplay += len(k.wait) + len(k.taken)
+	draining := map[*Consumer]int{}
+	for h, has := range k.held {
+		if k.spans.owner(h) != has.by {
+			draining[has.by]++
+			st.DrainingHashesCount++
+		}
+	}
+	for i, c := range cs {
+		st.Consumers[i].DrainingHashesCount = draining[c]
+		k.spans.each(c, func(r KeyRange) {
+			st.Consumers[i].KeyHashRanges = append(st.Consumers[i].KeyHashRanges, fmt.Sprintf("[%d, %d]", r.Start, r.End))
+		})
+	}
 }
 
 func (c *Consumer) stats(now time.Time) ConsumerStats {

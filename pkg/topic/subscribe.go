@@ -10,7 +10,7 @@ import (
 // SubType is a subscription type, numbered as in the protocol.
 type SubType uint8
 
-// The subscription types. KeyShared is not there yet.
+// The subscription types.
 const (
 	Exclusive SubType = iota
 	Shared
@@ -41,7 +41,9 @@ type SubscribeRequest struct {
 	Start         ledger.Position // of a new subscription: ledger.Earliest, ledger.Latest, or the first entry to deliver
 	ConsumerID    uint64
 	ConsumerName  string // "": a unique one is made
-	PriorityLevel int32  // 0 is served first
+	PriorityLevel int32  // 0 is served first; not for Key_Shared
+	Keys          KeyPolicy
+	KeyRanges     []KeyRange // with Keys.Sticky: the consumer's own
 	Metadata      map[string]string
 	Address       string // of the client, for stats
 	ClientVersion string
@@ -112,8 +114,6 @@ func (t *Topic) Subscribe(r SubscribeRequest, done func(*Consumer, error)) {
 
 func (t *Topic) checkSubscribe(r *SubscribeRequest) error {
 	switch {
-	case r.Type == KeyShared:
-		return fmt.Errorf("subscription type Key_Shared: %w", ErrNotSupported)
 	case r.Type > KeyShared:
 		return fmt.Errorf("subscription type %d: %w", r.Type, ErrBadRequest)
 	case r.Subscription == "":

@@ -39,7 +39,8 @@ type cursor interface {
 //  3. An entry that was acknowledged is in none of these, and is not delivered again.
 //  4. If there is something to deliver and a consumer that can take it, then a read is under way or a retry is
 //     scheduled (the reverse of a stalled subscription).
-//  5. While the replay set is not empty no read ahead starts, so that what is given back comes first.
+//  5. While the replay set is not empty no read ahead starts, so that what is given back comes first. Key_Shared: while
+//     entries wait that could be delivered (keyed).
 type subscription struct {
 	topic     *Topic
 	name      string
@@ -56,6 +57,8 @@ type subscription struct {
 	kind      SubType
 	consumers []*Consumer // by priority level, then order of connection (failover: name)
 	active    *Consumer   // of Exclusive and Failover
+	takeover  takeover
+	keys      *keyed // of Key_Shared, else nil
 	ended     bool
 	seeks     int
 
@@ -110,10 +113,11 @@ func (s *subscription) setUp(o *Options, m *Metrics, log *slog.Logger) {
 		highest: ledger.Earliest,
 	}
 	s.read.setUp(s)
+	s.setUpTakeover()
 }
 
 // single reports that one consumer at a time gets everything.
-func (s *subscription) single() bool { return s.kind != Shared }
+func (s *subscription) single() bool { return s.kind == Exclusive || s.kind == Failover }
 
 // connect adds a consumer.
 func (s *subscription) connect(r SubscribeRequest, done func(*Consumer, error)) {
@@ -124,6 +128,10 @@ func (s *subscription) connect(r SubscribeRequest, done func(*Consumer, error)) 
 	}
 	c, err := s.add(&r)
 	done(c, err)
+	if err == nil {
+		c.answered = true
+		s.announce()
+	}
 	s.pump()
 }
 
@@ -134,14 +142,20 @@ func (s *subscription) add(r *SubscribeRequest) (*Consumer, error) {
 			return nil, fmt.Errorf("%q has %s consumers: %w", s.name, s.kind, ErrTypeMismatch)
 		case s.kind == Exclusive:
 			return nil, fmt.Errorf("%q: %w", s.name, ErrConsumerBusy)
+		case s.keys != nil && s.keys.policy != r.Keys:
+			return nil, fmt.Errorf("%q shares keys in another way: %w", s.name, ErrTypeMismatch)
 		}
-	} else if s.kind != r.Type {
-		s.startOver()
-		s.kind = r.Type
+	} else {
+		s.begin(r)
 	}
 	c := newConsumer(s, r)
 	if c.Name == "" {
 		c.Name = s.topic.env.Names.Next()
+	}
+	if s.keys != nil {
+		if err := s.keys.join(c, r.KeyRanges); err != nil {
+			return nil, fmt.Errorf("%q: %w", s.name, err)
+		}
 	}
 	s.consumers = append(s.consumers, c)
 	slices.SortStableFunc(s.consumers, func(a, b *Consumer) int {
@@ -156,30 +170,28 @@ func (s *subscription) add(r *SubscribeRequest) (*Consumer, error) {
 	return c, nil
 }
 
-// elect chooses the active consumer of a failover subscription among those of the first priority level: partitions
-// spread over them. A new one starts with what the last one has not acknowledged.
-func (s *subscription) elect() {
-	if !s.single() {
+// begin makes the subscription what its first consumer wants it to be.
+func (s *subscription) begin(r *SubscribeRequest) {
+	if s.kind != r.Type {
+		s.startOver()
+		s.kind, s.keys = r.Type, nil
+	}
+	if s.kind != KeyShared {
 		return
 	}
-	var chosen *Consumer
-	if len(s.consumers) > 0 {
-		first := 1
-		for first < len(s.consumers) && s.consumers[first].PriorityLevel == s.consumers[0].PriorityLevel {
-			first++
-		}
-		chosen = s.consumers[max(0, s.partition)%first]
+	if s.keys == nil {
+		s.keys = newKeyed(s)
 	}
-	if chosen != s.active {
-		s.active = chosen
-		s.startOver()
-	}
+	s.keys.use(r.Keys)
 }
 
 // startOver forgets what was read and delivered but not acknowledged: it will be read again from the cursor.
 func (s *subscription) startOver() {
 	s.read.forget(s)
 	s.again.replay.clear()
+	if s.keys != nil {
+		s.keys.clear()
+	}
 	if s.cursor != nil {
 		s.cursor.Rewind()
 	}
@@ -197,11 +209,15 @@ func (s *subscription) remove(c *Consumer) {
 	if s.share.turn == c {
 		s.share.turn = nil
 	}
-	for p := range c.pending {
-		s.again.replay.add(p)
+	for p, e := range c.pending {
+		s.putBack(p, e.hash)
+		s.letGo(e.hash)
 	}
 	s.unack(c, c.unacked)
 	clear(c.pending)
+	if s.keys != nil {
+		s.keys.leave(c)
+	}
 	s.elect()
 	if len(s.consumers) == 0 {
 		s.read.cancelWaiting(s)
@@ -251,6 +267,10 @@ func (s *subscription) shutDown(done func(error)) {
 func (s *subscription) end() {
 	s.ended = true
 	s.read.forget(s)
+	s.takeover.stop()
+	if s.keys != nil {
+		s.keys.clear()
+	}
 }
 
 // closeCursor may be called from any executor. done comes on the subscription's.

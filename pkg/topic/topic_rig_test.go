@@ -251,6 +251,12 @@ func (s *lockedSink) CloseConsumer(id uint64) {
 	s.fakeSink.CloseConsumer(id)
 }
 
+func (s *lockedSink) ActiveChanged(c *Consumer, active bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fakeSink.ActiveChanged(c, active)
+}
+
 func (s *lockedSink) Writable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -218,8 +218,8 @@ func TestSubscriptions(t *testing.T) {
 			equal(t, "subscriptions", keys(w.stats().Subscriptions), nil)
 		}
 
-		_, err := w.subscribe(SubscribeRequest{Subscription: "k", Type: KeyShared, Durable: true})
-		fails(t, "key shared", err, ErrNotSupported)
+		_, err := w.subscribe(SubscribeRequest{Subscription: "k", Type: KeyShared + 1, Durable: true})
+		fails(t, "no type", err, ErrBadRequest)
 		_, err = w.subscribe(SubscribeRequest{Durable: true})
 		fails(t, "no name", err, ErrBadRequest)
 

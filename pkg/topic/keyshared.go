@@ -1,0 +1,400 @@
+package topic
+
+import (
+	"slices"
+
+	"geminga/pkg/executor"
+	"geminga/pkg/ledger"
+)
+
+// keyed is the state of a Key_Shared dispatcher. The assignment gives each hash of keys an owner, who alone is given new
+// messages of it. What it promises, besides what subscription does:
+//
+//  1. Entries of one hash are unacknowledged at one consumer at a time: its holder. When the owner changes while there is
+//     a holder, the hash drains: its entries wait until the holder has acknowledged, given back or left.
+//  2. An entry is not delivered while an earlier one of its hash waits or is being read again. So each hash is a queue of
+//     its own, and neither a read ahead nor a replay overtakes within it.
+//  3. A queue that could be delivered (it has entries, and no holder other than the owner) is lined up at its owner, or a
+//     timer is running that will line it up. So a hash that is stuck costs nothing while it waits, and holds back no other.
+//
+// Holders are counted for every hash at all times, not only for those that drain: then a join or leave does not walk
+// through what is unacknowledged, and there is no state in which a hash can be forgotten.
+//
+// Entries that wait are bounded by the look-ahead limit: from there on nothing new is read until some can be delivered.
+//
+// With KeyPolicy.OutOfOrder 1 and 2 do not hold, and nobody counts holders.
+type keyed struct {
+	opts   *Options
+	policy KeyPolicy
+	assign assignment
+	spans  keySpace
+	hasher keyHasher
+
+	held   map[keyHash]holding
+	wait   map[ledger.Position]keyHash // entries that wait, not those that are being read again
+	queues map[keyHash]*keyQueue
+	spare  []*keyQueue
+	taken  []keyEntry // the replay read that is under way
+	first  int        // consumer that the next replay begins with
+
+	drained   []keyHash // have queues that may be lined up, and wait for the timer
+	timer     *executor.Timer
+	cleared   int64 // hashes that stopped draining
+	onDrained executor.Task
+	exec      *executor.Executor
+}
+
+// holding is who has unacknowledged entries of a hash, and how many.
+type holding struct {
+	by *Consumer
+	n  int32
+}
+
+type keyEntry struct {
+	at   ledger.Position
+	hash keyHash
+}
+
+// keyQueue is the entries of one hash that wait. As in replaySet the heap may hold positions that wait no more.
+type keyQueue struct {
+	hash  keyHash
+	heap  positionHeap
+	n     int // entries that wait
+	taken int // entries that are being read again
+	lined bool
+}
+
+// keyTurn is how many entries of a hash are taken before the next hash has its turn.
+const keyTurn = 20
+
+func newKeyed(s *subscription) *keyed {
+	k := &keyed{
+		opts: s.opts, exec: s.exec,
+		held:   make(map[keyHash]holding),
+		wait:   make(map[ledger.Position]keyHash),
+		queues: make(map[keyHash]*keyQueue),
+	}
+	k.onDrained = executor.Func(func() {
+		k.timer = nil
+		k.lineUpDrained()
+		s.pump()
+	})
+	return k
+}
+
+// use begins with a policy. Nobody is connected.
+func (k *keyed) use(p KeyPolicy) {
+	k.policy, k.assign = p, newAssignment(k.opts, p)
+}
+
+// join gives a new consumer its share; others are those that are there.
+func (k *keyed) join(c *Consumer, ranges []KeyRange) error {
+	if err := k.assign.join(c, ranges); err != nil {
+		return err
+	}
+	k.moved()
+	return nil
+}
+
+func (k *keyed) leave(c *Consumer) {
+	k.assign.leave(c)
+	c.lined.clear()
+	k.moved()
+}
+
+// leaveAll is a leave of all consumers, who take what they hold with them.
+func (k *keyed) leaveAll() {
+	k.use(k.policy)
+	clear(k.held)
+	k.moved()
+}
+
+// moved brings everything in line with owners that have changed: the oldest entries first.
+func (k *keyed) moved() {
+	for _, s := range k.spans {
+		if s.owner != nil {
+			s.owner.lined.clear()
+		}
+	}
+	k.spans = k.assign.spans(k.spans[:0])
+	k.stop()
+	waiting := make([]keyEntry, 0, len(k.queues))
+	for h, q := range k.queues {
+		q.lined = false
+		if q.n > 0 {
+			waiting = append(waiting, keyEntry{k.least(q), h})
+		} else {
+			k.tidy(q)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b keyEntry) int { return a.at.Compare(b.at) })
+	for _, w := range waiting {
+		k.line(k.queues[w.hash])
+	}
+}
+
+// clear forgets the entries that wait.
+func (k *keyed) clear() {
+	for _, s := range k.spans {
+		if s.owner != nil {
+			s.owner.lined.clear()
+		}
+	}
+	clear(k.wait)
+	clear(k.queues)
+	k.taken = k.taken[:0]
+	k.stop()
+}
+
+// stop stops waiting with hashes that have drained; the caller sees to them.
+func (k *keyed) stop() {
+	k.drained = k.drained[:0]
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+}
+
+// choose returns who is to be given an entry now; nil: it has to wait.
+func (k *keyed) choose(p ledger.Position, h keyHash) *Consumer {
+	c := k.spans.owner(h)
+	if c == nil || !c.ready() {
+		return nil
+	}
+	if k.policy.OutOfOrder {
+		return c
+	}
+	if has, ok := k.held[h]; ok && has.by != c {
+		return nil
+	}
+	if q := k.queues[h]; q != nil && (q.taken > 0 || q.n > 0 && k.least(q).Less(p)) {
+		return nil
+	}
+	return c
+}
+
+// hold notes that an entry has been given to a consumer.
+func (k *keyed) hold(c *Consumer, h keyHash) {
+	if !k.policy.OutOfOrder {
+		k.held[h] = holding{c, k.held[h].n + 1}
+	}
+}
+
+// letGo notes that a consumer has an entry no more. Queues of hashes that are free thereby are lined up a little later,
+// so that one read serves many.
+func (k *keyed) letGo(h keyHash) {
+	if k.policy.OutOfOrder {
+		return
+	}
+	has := k.held[h]
+	if has.n > 1 {
+		k.held[h] = holding{has.by, has.n - 1}
+		return
+	}
+	delete(k.held, h)
+	if k.spans.owner(h) != has.by {
+		k.cleared++
+	}
+	if q := k.queues[h]; q == nil || q.n == 0 || q.lined {
+		return
+	}
+	k.drained = append(k.drained, h)
+	if k.opts.KeySharedUnblockingInterval <= 0 {
+		k.lineUpDrained()
+	} else if k.timer == nil {
+		k.timer = k.exec.After(k.opts.KeySharedUnblockingInterval, k.onDrained)
+	}
+}
+
+func (k *keyed) lineUpDrained() {
+	for _, h := range k.drained {
+		if q := k.queues[h]; q != nil {
+			k.line(q)
+		}
+	}
+	k.drained = k.drained[:0]
+}
+
+// add lets an entry wait.
+func (k *keyed) add(p ledger.Position, h keyHash) {
+	if _, ok := k.wait[p]; ok {
+		return
+	}
+	k.wait[p] = h
+	q := k.queues[h]
+	if q == nil {
+		q = k.newQueue(h)
+	}
+	q.heap.push(p)
+	q.n++
+	k.line(q)
+}
+
+// remove takes an entry away that need not be delivered any more.
+func (k *keyed) remove(p ledger.Position) {
+	h, ok := k.wait[p]
+	if !ok {
+		return
+	}
+	delete(k.wait, p)
+	q := k.queues[h]
+	q.n--
+	if len(q.heap) > 64 && len(q.heap) > 4*q.n {
+		q.heap = slices.DeleteFunc(q.heap, func(p ledger.Position) bool { return !k.waits(p) })
+		slices.SortFunc(q.heap, ledger.Position.Compare) // sorted is a heap
+		q.heap = slices.Compact(q.heap)
+	}
+	k.tidy(q)
+}
+
+func (k *keyed) waits(p ledger.Position) bool {
+	_, ok := k.wait[p]
+	return ok
+}
+
+func (k *keyed) newQueue(h keyHash) *keyQueue {
+	var q *keyQueue
+	if n := len(k.spare); n > 0 {
+		q, k.spare = k.spare[n-1], k.spare[:n-1]
+	} else {
+		q = &keyQueue{}
+	}
+	q.hash = h
+	k.queues[h] = q
+	return q
+}
+
+// tidy lets an empty queue go. One that is lined up is let go when its turn comes.
+func (k *keyed) tidy(q *keyQueue) {
+	if q.n > 0 || q.taken > 0 || q.lined {
+		return
+	}
+	delete(k.queues, q.hash)
+	if cap(q.heap) <= 1024 && len(k.spare) < 1024 {
+		q.heap = q.heap[:0]
+		k.spare = append(k.spare, q)
+	}
+}
+
+// least returns the first entry of a queue that has one.
+func (k *keyed) least(q *keyQueue) ledger.Position {
+	for !k.waits(q.heap[0]) {
+		q.heap.pop()
+	}
+	return q.heap[0]
+}
+
+// line puts a queue at the end of its owner's line, if it has entries that the owner may have.
+func (k *keyed) line(q *keyQueue) {
+	if q.lined || q.n == 0 {
+		return
+	}
+	c := k.spans.owner(q.hash)
+	if has, ok := k.held[q.hash]; c == nil || ok && has.by != c {
+		return
+	}
+	q.lined = true
+	c.lined.push(q)
+}
+
+// next returns the queue whose turn it is at a consumer; nil: there is nothing for it.
+func (k *keyed) next(c *Consumer) *keyQueue {
+	for c.lined.len() > 0 {
+		q := c.lined.peek()
+		if q.n > 0 {
+			return q
+		}
+		c.lined.pop()
+		q.lined = false
+		k.tidy(q)
+	}
+	return nil
+}
+
+// deliverable reports that entries wait which a consumer can take.
+func (k *keyed) deliverable(cs []*Consumer) bool {
+	for _, c := range cs {
+		if k.next(c) != nil && c.ready() {
+			return true
+		}
+	}
+	return false
+}
+
+// take moves up to limit entries that consumers can take from waiting to being read again, and appends their positions
+// to dst in order.
+func (k *keyed) take(dst []ledger.Position, cs []*Consumer, limit int) []ledger.Position {
+	k.taken = k.taken[:0]
+	for i := range cs {
+		c := cs[(k.first+i)%len(cs)]
+		if k.next(c) == nil || !c.ready() {
+			continue
+		}
+		most := min(limit, len(k.taken)+int(c.average.entries(c.budget())))
+		for len(k.taken) < most {
+			q := k.next(c)
+			if q == nil {
+				break
+			}
+			c.lined.pop()
+			k.takeFrom(q, min(most-len(k.taken), keyTurn))
+			if q.n > 0 {
+				c.lined.push(q)
+			} else {
+				q.lined = false
+			}
+		}
+	}
+	k.first++
+	slices.SortFunc(k.taken, func(a, b keyEntry) int { return a.at.Compare(b.at) })
+	for _, e := range k.taken {
+		dst = append(dst, e.at)
+	}
+	return dst
+}
+
+func (k *keyed) takeFrom(q *keyQueue, n int) {
+	for ; n > 0 && q.n > 0; n-- {
+		p := k.least(q)
+		q.heap.pop()
+		delete(k.wait, p)
+		q.n--
+		q.taken++
+		k.taken = append(k.taken, keyEntry{p, q.hash})
+	}
+}
+
+// returned says that the replay read has ended: its entries are neither waiting nor being read.
+func (k *keyed) returned() {
+	for _, e := range k.taken {
+		q := k.queues[e.hash]
+		q.taken--
+		k.tidy(q)
+	}
+}
+
+// full reports that so many entries wait that nothing new is to be read.
+func (k *keyed) full(consumers int) bool {
+	limit := lookAhead(k.opts, consumers)
+	return limit > 0 && len(k.wait) >= limit
+}
+
+// lookAhead is how many entries may wait; 0: any number.
+func lookAhead(o *Options, consumers int) int {
+	limit := smaller(o.KeySharedLookAheadMsgInReplayThresholdPerConsumer*consumers, o.KeySharedLookAheadMsgInReplayThresholdPerSubscription)
+	if limit == 0 {
+		limit = smaller(o.MaxUnackedMessagesPerConsumer*consumers, o.MaxUnackedMessagesPerSubscription)
+	}
+	return limit
+}
+
+// smaller returns the smaller one of two limits, of which those below 1 are none.
+func smaller(a, b int) int {
+	switch {
+	case a <= 0:
+		return max(0, b)
+	case b <= 0:
+		return a
+	}
+	return min(a, b)
+}
