@@ -41,6 +41,8 @@ func (c *config) register() *settings.Set {
 	s := settings.New()
 	c.registerNetwork(s)
 	c.registerBroker(s)
+	c.registerAdmission(s)
+	c.registerDispatch(s)
 	c.registerStorage(s)
 	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
 	s.String(&c.log.Format, "logFormat", "text", "text or json")
@@ -179,9 +181,17 @@ func (c *config) brokerOptions() broker.Options {
 	return o
 }
 
-// noLimit turns Pulsar's 0 for "no limit" into the package's -1.
+// noLimit turns Pulsar's 0 for "no limit" and "no delay" into the package's -1.
 func noLimit(o topic.Options) topic.Options {
-	for _, p := range []*int{&o.MaxUnackedMessagesPerConsumer, &o.MaxUnackedMessagesPerSubscription} {
+	for _, p := range []*int{
+		&o.MaxUnackedMessagesPerConsumer, &o.MaxUnackedMessagesPerSubscription,
+		&o.KeySharedLookAheadMsgInReplayThresholdPerConsumer, &o.KeySharedLookAheadMsgInReplayThresholdPerSubscription,
+	} {
+		if *p == 0 {
+			*p = -1
+		}
+	}
+	for _, p := range []*time.Duration{&o.ActiveConsumerFailoverDelay, &o.KeySharedUnblockingInterval} {
 		if *p == 0 {
 			*p = -1
 		}
