@@ -153,8 +153,8 @@ func benchmarkPublish(b *testing.B, dedup bool, producers int) {
 // BenchmarkDispatch is the path from entries to a Sink and the acknowledgements back, without storage: per operation a
 // batch of 100 entries.
 func BenchmarkDispatch(b *testing.B) {
-	for _, kind := range []SubType{Exclusive, Shared} {
-		for _, n := range []int{1, 10} {
+	for _, kind := range []SubType{Exclusive, Failover, Shared, KeyShared} {
+		for _, n := range []int{1, 20} {
 			if kind == Exclusive && n > 1 {
 				continue
 			}
@@ -204,16 +204,15 @@ const roundSize = 100
 // dispatchRound returns a function that lets a subscription deliver a round of entries and acknowledges them.
 func dispatchRound(b testing.TB, exec *executor.Executor, kind SubType, consumers int) func() {
 	const size = roundSize
-	f := &endlessCursor{payload: payloadOf(b, "p", 1, 0), entries: make([]ledger.Entry, size)}
-	s := newTestSubscription(exec, Options{}, newFakeCursor())
+	f := &endlessCursor{entries: make([]ledger.Entry, size)}
+	for i := range 1009 {
+		f.payloads = append(f.payloads, keyedPayload(b, fmt.Sprint("key", i), 1, 0))
+	}
+	s := newTestSubscription(exec, Options{ActiveConsumerFailoverDelay: -1}, newFakeCursor())
 	s.cursor = f
 	s.last = func() ledger.Position { return ledger.Position{Ledger: 1, Entry: ledger.EntryID(f.end)} }
 	sinks := make([]*ackingSink, consumers)
 	cs := make([]*Consumer, consumers)
-	if kind != Shared {
-		sinks, cs = sinks[:1], cs[:1]
-		consumers = 1
-	}
 	for i := range sinks {
 		sinks[i] = &ackingSink{}
 		s.connect(SubscribeRequest{Type: kind, ConsumerName: fmt.Sprint(i), Sink: sinks[i]},
@@ -221,7 +220,7 @@ func dispatchRound(b testing.TB, exec *executor.Executor, kind SubType, consumer
 	}
 	return func() {
 		for _, c := range cs {
-			c.Flow(size / uint32(consumers))
+			c.Flow(size)
 		}
 		f.end += size
 		f.wake()
@@ -239,11 +238,15 @@ func TestDispatchAllocatesNothing(t *testing.T) {
 	if invariant.Enabled {
 		t.Skip("checks of invariants allocate")
 	}
-	for _, kind := range []SubType{Exclusive, Shared} {
+	for _, kind := range []SubType{Exclusive, Failover, Shared, KeyShared} {
 		exec := executor.New("test")
 		got := make(chan float64, 1)
 		exec.PostFunc(func() {
-			run := dispatchRound(t, exec, kind, 2)
+			consumers := 2
+			if kind == Exclusive {
+				consumers = 1
+			}
+			run := dispatchRound(t, exec, kind, consumers)
 			for range 100 {
 				run()
 			}
@@ -256,10 +259,10 @@ func TestDispatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// endlessCursor has end entries with the same payload and forgets acknowledgements.
+// endlessCursor has end entries with keys that differ and forgets acknowledgements.
 type endlessCursor struct {
 	fakeCursor
-	payload   []byte
+	payloads  [][]byte
 	entries   []ledger.Entry
 	next, end int
 	done      func([]ledger.Entry, error)
@@ -284,7 +287,8 @@ func (f *endlessCursor) wake() {
 	}
 	for i := range n {
 		f.entries[i] = ledger.Entry{
-			Position: ledger.Position{Ledger: 1, Entry: ledger.EntryID(f.next + i)}, Payload: ledger.Payload{Data: f.payload},
+			Position: ledger.Position{Ledger: 1, Entry: ledger.EntryID(f.next + i)},
+			Payload:  ledger.Payload{Data: f.payloads[(f.next+i)%len(f.payloads)]},
 		}
 	}
 	f.next += n

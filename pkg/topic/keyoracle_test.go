@@ -29,6 +29,16 @@ func (o *keyOracle) publish(entry int, rnd *rand.Rand) string {
 	return key
 }
 
+// left returns the entries of a hash without those at the front that are acknowledged.
+func (o *keyOracle) left(r *randomRun, h keyHash) []int {
+	entries := o.all[h]
+	for len(entries) > 0 && r.acked[entries[0]] {
+		entries = entries[1:]
+	}
+	o.all[h] = entries
+	return entries
+}
+
 // delivered checks that every earlier entry of the key is acknowledged, or unacknowledged at the same consumer, and that
 // the key is unacknowledged at no other.
 func (o *keyOracle) delivered(r *randomRun, m *model, entry int) {
@@ -36,7 +46,7 @@ func (o *keyOracle) delivered(r *randomRun, m *model, entry int) {
 		return
 	}
 	h := o.of[entry]
-	for _, e := range o.all[h] {
+	for _, e := range o.left(r, h) {
 		if e < entry && !r.acked[e] && !m.pending[e] {
 			r.t.Errorf("entry %d overtakes %d of the same key", entry, e)
 		}
@@ -57,11 +67,12 @@ func (o *keyOracle) stalled(r *randomRun) int {
 	if k == nil || len(r.s.read.replaying) > 0 || r.s.read.retry != nil || r.s.read.yielded || k.timer != nil || r.s.ended {
 		return -1
 	}
-	for h, entries := range o.all {
+	for h := range o.all {
 		owner := k.spans.owner(h)
 		if owner == nil || !owner.ready() {
 			continue
 		}
+		entries := o.left(r, h)
 		first, held := -1, false
 		for _, e := range entries {
 			pending := false
