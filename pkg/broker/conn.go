@@ -80,7 +80,7 @@ func (h *handler) Data(ec *eventloop.Conn, root *eventloop.Root, data []byte) (c
 			return consumed, 0, c.broken(err, rest)
 		}
 		if size == 0 || size > len(rest) {
-			return consumed, size, nil
+			return consumed, needed(size, len(rest)), nil
 		}
 		if err := c.frame(root, rest[:size:size]); err != nil {
 			if errors.Is(err, errHeld) {
@@ -92,13 +92,19 @@ func (h *handler) Data(ec *eventloop.Conn, root *eventloop.Root, data []byte) (c
 	}
 	// Stopped. Whether a frame waits or only a part of one makes a difference to the loop.
 	size, err := protocol.FrameSize(data[consumed:], maxFrame)
-	switch rest := len(data) - consumed; {
-	case err != nil || rest == 0 || size != 0 && size <= rest:
-		return consumed, 0, nil
-	case size == 0:
-		return consumed, rest + 1, nil
+	if rest := len(data) - consumed; err == nil && (size == 0 || size > rest) {
+		return consumed, needed(size, rest), nil
 	}
-	return consumed, size, nil
+	return consumed, 0, nil
+}
+
+// needed returns how much of a frame must be there before it makes sense to look at it again. size 0: not even its
+// length is known; but that something is missing must be, or a loop that holds its reads would not end the frame.
+func needed(size, have int) int {
+	if size == 0 && have > 0 {
+		return have + 1
+	}
+	return size
 }
 
 // TurnEnd implements eventloop.Handler.

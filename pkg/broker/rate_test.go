@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"testing"
+	"time"
+)
+
+// A limit of 500 messages a second takes 500 ± 5 % in every second after the first burst, of clients that send everything
+// at once; and nobody starves.
+func TestPublishRateIsPrecise(t *testing.T) {
+	const rate, seconds = 500, 5
+	size := int64(len(sectionOf(t, "x")))
+	for what, set := range map[string]func(*Admission){
+		"topic-messages":  func(a *Admission) { a.TopicRate.Messages = rate },
+		"topic-bytes":     func(a *Admission) { a.TopicRate.Bytes = rate * size },
+		"broker-messages": func(a *Admission) { a.BrokerRate.Messages = rate },
+		"both":            func(a *Admission) { a.BrokerRate = Rate{rate, 10 * rate * size}; a.TopicRate.Messages = 2 * rate },
+	} {
+		for _, clients := range []int{1, 7} {
+			t.Run(what, func(t *testing.T) {
+				bubble(t, func(o *Options) { set(&o.Admission) }, func(g *stage) {
+					start := time.Now()
+					stages := []*stage{g}
+					for len(stages) < clients {
+						stages = append(stages, &stage{peer: g.join(t), s: g.s})
+					}
+					for _, other := range stages {
+						go other.read(other.conn)
+						var b []byte
+						for i := range uint64(rate * (seconds + 2) * 2 / (clients + 1)) {
+							b = append(b, sendFrame(t, 1, i, "x")...)
+						}
+						go func() { _, _ = other.conn.Write(b) }()
+					}
+					time.Sleep(seconds*time.Second - time.Since(start))
+					var windows [seconds]int
+					for i, other := range stages {
+						_ = other.conn.Close()
+						n := len(other.stored())
+						for _, at := range other.mu.at {
+							windows[min(int(at/time.Second), seconds-1)]++
+						}
+						if fair := rate * seconds / clients; n < fair/2 {
+							t.Errorf("client %d got %d through, its part is %d", i, n, fair)
+						}
+					}
+					if windows[0] < rate*19/20 || windows[0] > 2*rate*21/20 {
+						t.Errorf("the first second brought %d", windows[0])
+					}
+					for i, n := range windows[1 : seconds-1] {
+						if n < rate*95/100 || n > rate*105/100 {
+							t.Errorf("second %d brought %d: %v", i+1, n, windows)
+						}
+					}
+					t.Logf("%s, %d clients: %v", what, clients, windows)
+				})
+			})
+		}
+	}
+}
+
+func sectionOf(t *testing.T, body string) []byte {
+	f := sendFrame(t, 1, 1000, body) // as long as most of a few thousand
+	// total size, command size, command; the rest is the payload as it is counted
+	command := int(f[4])<<24 | int(f[5])<<16 | int(f[6])<<8 | int(f[7])
+	return f[8+command:]
+}
+
+// Rates can be changed while clients wait, and taken away.
+func TestPublishRateChanges(t *testing.T) {
+	bubble(t, nil, func(g *stage) {
+		go g.read(g.conn)
+		if err := g.s.LimitTopic("nowhere", Rate{}); err == nil {
+			t.Error("a topic that is not here was limited")
+		}
+		send := func(first, n uint64) {
+			var b []byte
+			for i := range n {
+				b = append(b, sendFrame(t, 1, first+i, "x")...)
+			}
+			g.push(b)
+		}
+		count := func(d time.Duration, want int) {
+			t.Helper()
+			time.Sleep(d)
+			if n := len(g.stored()); n < want-1 || n > want+1 {
+				t.Errorf("%d messages, want %d", n, want)
+			}
+		}
+		if err := g.s.LimitTopic(name(1), Rate{Messages: 10}); err != nil {
+			t.Fatal(err)
+		}
+		send(0, 10_000)
+		count(10*time.Millisecond, 10)
+		count(10*time.Second, 110)
+		if err := g.s.LimitTopic(name(1), Rate{Messages: 100}); err != nil {
+			t.Fatal(err)
+		}
+		count(10*time.Second, 1110)
+		g.s.SetTopicPublishRate(Rate{})
+		g.s.SetBrokerPublishRate(Rate{Messages: 1})
+		count(10*time.Second, 1121)
+		g.s.SetBrokerPublishRate(Rate{})
+		count(time.Second, 10_000)
+		g.idle()
+	})
+}
+
+// A count that a client makes up costs at most a minute.
+func TestPublishRateDebt(t *testing.T) {
+	bubble(t, func(o *Options) { o.Admission.TopicRate.Messages = 10 }, func(g *stage) {
+		go g.read(g.conn)
+		g.push(batchFrame(t, 1, 0, 1<<31-1))
+		g.push(sendFrame(t, 1, 1<<32, "x"))
+		if n := len(g.stored()); n != 1 {
+			t.Fatalf("%d receipts", n)
+		}
+		time.Sleep(59 * time.Second)
+		if n := len(g.stored()); n != 1 {
+			t.Errorf("%d receipts within a minute", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(g.stored()); n != 2 {
+			t.Errorf("%d receipts after it", n)
+		}
+	})
+}
+
+// A topic that closes lets go of who waits for its rate.
+func TestPublishRateUnload(t *testing.T) {
+	bubble(t, func(o *Options) { o.Admission.TopicRate.Messages = 1 }, func(g *stage) {
+		b := append(sendFrame(t, 1, 0, "a"), sendFrame(t, 1, 1, "b")...)
+		g.push(append(b, lookupFrame(t)...))
+		if why, _ := g.throttles(); why != throttleTopicRate {
+			t.Fatalf("throttled for %b", why)
+		}
+		start := time.Now()
+		if err := g.s.Unload(g.t.Context(), name(1)); err != nil {
+			t.Fatal(err)
+		}
+		g.onLoop(func() {})
+		if why, _ := g.throttles(); why != 0 || time.Since(start) > 100*time.Millisecond {
+			t.Errorf("throttled for %b after %v", why, time.Since(start))
+		}
+		go g.read(g.conn)
+	})
+}

@@ -1,0 +1,398 @@
+package broker
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"geminga/pkg/bookietest"
+	"geminga/pkg/eventloop"
+	"geminga/pkg/protocol"
+	"geminga/rpc/pulsarpb"
+)
+
+// stage is a broker with one loop and one group of bookies in a bubble of virtual time, and a client of it over a pipe.
+type stage struct {
+	*peer
+	s       *Server
+	cluster *bookietest.Cluster
+	c       *conn
+	reading sync.Once
+	mu      struct {
+		sync.Mutex
+		receipts []uint64
+		at       []time.Duration
+	}
+}
+
+// bubble runs f with a stage whose client has producer 1 on a topic.
+func bubble(t *testing.T, set func(*Options), f func(*stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cluster := bookietest.New(bookietest.Options{Groups: 1})
+		t.Cleanup(cluster.Close)
+		g := &stage{cluster: cluster}
+		g.s = startOn(t, cluster, func(o *Options) {
+			o.quiet, o.Backend, o.Loops, o.ExecutorThreads = true, eventloop.Portable, 1, 1
+			o.Ledger.LedgerStallTimeout = time.Hour
+			o.Cache.CopyEntries = true
+			o.KeepAliveInterval = time.Hour
+			if set != nil {
+				set(o)
+			}
+		})
+		g.peer = g.join(t)
+		g.onLoop(func() { g.s.states[0].eachConn(func(c *conn) { g.c = c }) })
+		f(g)
+		_ = g.conn.Close()
+		synctest.Wait()
+	})
+}
+
+// join connects another client with a producer.
+func (g *stage) join(t *testing.T) *peer {
+	p := pipe(t, g.s)
+	p.handshake()
+	p.producer(name(1), 1, "")
+	_ = p.conn.SetDeadline(time.Time{})
+	return p
+}
+
+func (g *stage) onLoop(f func()) {
+	done := make(chan struct{})
+	g.s.group.Loops()[0].Post(eventloop.TaskFunc(func() { f(); close(done) }))
+	<-done
+}
+
+// read notes the receipts that come, until the connection ends.
+func (g *stage) read(conn net.Conn) {
+	start := time.Now()
+	var b []byte
+	for {
+		b = append(b[:0], 0, 0, 0, 0)
+		if _, err := io.ReadFull(conn, b); err != nil {
+			return
+		}
+		b = append(b, make([]byte, binary.BigEndian.Uint32(b))...)
+		if _, err := io.ReadFull(conn, b[4:]); err != nil {
+			return
+		}
+		var f protocol.Frame
+		var cmd pulsarpb.BaseCommand
+		if f.Parse(b) != nil || f.Unmarshal(&cmd) != nil {
+			return
+		}
+		if r := cmd.GetSendReceipt(); r != nil {
+			g.mu.Lock()
+			g.mu.receipts = append(g.mu.receipts, r.GetSequenceId())
+			g.mu.at = append(g.mu.at, time.Since(start))
+			g.mu.Unlock()
+		}
+	}
+}
+
+// stored returns the sequence ids of the receipts so far.
+func (g *stage) stored() []uint64 {
+	synctest.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.mu.receipts)
+}
+
+// push writes in the background: a pipe has no buffer.
+func (g *stage) push(b []byte) {
+	go func() { _, _ = g.conn.Write(b) }()
+	synctest.Wait()
+}
+
+func (g *stage) wants(what string, ids ...uint64) {
+	g.t.Helper()
+	if got := g.stored(); !slices.Equal(got, ids) {
+		g.t.Fatalf("%s: receipts %v, want %v", what, got, ids)
+	}
+}
+
+// waits is how many bytes were read and wait in the connection.
+func (g *stage) throttles() (why throttle, held bool) {
+	g.onLoop(func() { why, held = g.c.throttles, g.c.ec.Loop().Held() })
+	return why, held
+}
+
+// pressure adds memory that others keep, so that the memory limit stays exceeded.
+const pressure = 1 << 20
+
+// reason is a way to stop a connection behind the frame A (sequence 0), in the same read as what follows.
+type reason struct {
+	name  string
+	why   throttle
+	set   func(*Options)
+	first func(g *stage) []byte // A
+	ids   []uint64              // receipts of A at once
+	mute  bool                  // the client does not read before clear
+	// clear takes the reason away until it comes again; what A left unanswered is answered.
+	clear func(g *stage)
+}
+
+func reasons() []reason {
+	send := func(n int) func(g *stage) []byte {
+		return func(g *stage) (b []byte) {
+			for i := range n {
+				b = append(b, sendFrame(g.t, 1, uint64(i), "x")...)
+			}
+			return b
+		}
+	}
+	second := func(*stage) { time.Sleep(1100 * time.Millisecond) }
+	seconds := func(*stage) { time.Sleep(4 * time.Second) } // in which a frame of 33 bytes is earned
+	slowly := func(n int) func(g *stage) []byte {
+		return func(g *stage) []byte { g.cluster.Delay(1, time.Second); return send(n)(g) }
+	}
+	return []reason{
+		{name: "topic rate", why: throttleTopicRate, first: send(1), ids: []uint64{0}, clear: second,
+			set: func(o *Options) { o.Admission.TopicRate.Messages = 1 }},
+		{name: "topic bytes", why: throttleTopicRate, first: send(1), ids: []uint64{0}, clear: seconds,
+			set: func(o *Options) { o.Admission.TopicRate.Bytes = 10 }},
+		{name: "broker rate", why: throttleBrokerRate, first: send(1), ids: []uint64{0}, clear: second,
+			set: func(o *Options) { o.Admission.BrokerRate.Messages = 1 }},
+		{name: "broker bytes", why: throttleBrokerRate, first: send(1), ids: []uint64{0}, clear: seconds,
+			set: func(o *Options) { o.Admission.BrokerRate.Bytes = 10 }},
+		{name: "pending sends", why: throttlePending, first: slowly(2), clear: second,
+			set: func(o *Options) { o.MaxPendingPublishRequestsPerConnection = 1 }},
+		{name: "bytes in flight", why: throttleBytes, first: slowly(1), clear: second,
+			set: func(o *Options) { o.Admission.MaxPublishBuffer = 1 }},
+		{name: "outbound", why: throttleOutbound, mute: true,
+			first: func(*stage) (b []byte) {
+				for range 40 {
+					b = protocol.AppendPing(b)
+				}
+				return b
+			},
+			clear: func(g *stage) { g.reading.Do(func() { go g.read(g.conn) }); synctest.Wait() },
+			set: func(o *Options) {
+				o.Admission.HighWater, o.Admission.LowWater, o.Admission.PauseIfUnwritable = 300, 100, true
+			}},
+	}
+}
+
+// begun writes A and rest at once and checks that the connection stops behind A.
+func (r *reason) begun(g *stage, rest ...[]byte) {
+	g.t.Helper()
+	if !r.mute {
+		go g.read(g.conn)
+	}
+	b := r.first(g)
+	for _, x := range rest {
+		b = append(b, x...)
+	}
+	if len(b) > 1024 {
+		g.t.Fatal("more than one read")
+	}
+	g.push(b)
+	g.wants("A", r.ids...)
+	if why, _ := g.throttles(); why != r.why {
+		g.t.Fatalf("throttled for %b, want %b", why, r.why)
+	}
+}
+
+// next is the sequence id of the first SEND behind A.
+func (r *reason) next() uint64 {
+	switch r.why {
+	case throttlePending:
+		return 2
+	case throttleOutbound:
+		return 0
+	}
+	return 1
+}
+
+// all are the receipts up to the last SEND.
+func all(last uint64) (ids []uint64) {
+	for i := range last + 1 {
+		ids = append(ids, i)
+	}
+	return ids
+}
+
+// eachReason runs f for every reason, with a memory limit that any frame exceeds.
+func eachReason(t *testing.T, f func(g *stage, r *reason)) {
+	for _, r := range reasons() {
+		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
+			bubble(t, func(o *Options) {
+				o.Admission.FrameMemory, o.Admission.MaxPublishBuffer = FrameMemoryEnabled, -1
+				r.set(o)
+			}, func(g *stage) {
+				g.s.SetFrameMemoryLimit(1)
+				f(g, &r)
+			})
+		})
+	}
+}
+
+// drainHeld clears the reason until the receipts have come, while reads stay held.
+func (r *reason) drainHeld(g *stage, last uint64) {
+	g.t.Helper()
+	for i := 0; len(g.stored()) < int(last+1); i++ {
+		if i > 10 {
+			g.t.Fatalf("stalled at %v", g.stored())
+		}
+		r.clear(g)
+		if _, held := g.throttles(); !held {
+			g.t.Fatal("reads are free")
+		}
+	}
+	g.wants("drained", all(last)...)
+}
+
+// Frames A and B lie in one root; A throttles. The rate reason clears first: B is delivered although reads are held, and
+// nothing more is read before the memory is free.
+func TestQueuedFrameRateClearsFirst(t *testing.T) {
+	eachReason(t, func(g *stage, r *reason) {
+		b := r.next()
+		r.begun(g, sendFrame(g.t, 1, b, "b"))
+		g.s.memory.changed(pressure)
+		r.drainHeld(g, b)
+		g.push(sendFrame(g.t, 1, b+1, "c"))
+		r.clear(g) // there is nothing to drain
+		g.wants("reads are held", all(b)...)
+		g.s.memory.changed(-pressure)
+		for i := 0; i < 20 && len(g.stored()) < int(b+2); i++ {
+			time.Sleep(time.Second)
+			}
+		g.wants("reads are free", all(b+1)...)
+		g.idle()
+	})
+}
+
+// The same, and the memory of others is released first. What B keeps still exceeds the limit.
+func TestQueuedFrameMemoryClearsFirst(t *testing.T) {
+	eachReason(t, func(g *stage, r *reason) {
+		b := r.next()
+		r.begun(g, sendFrame(g.t, 1, b, "b"))
+		g.s.memory.changed(pressure)
+		g.s.memory.changed(-pressure)
+		if _, held := g.throttles(); !held {
+			t.Fatal("B keeps no memory")
+		}
+		r.clear(g)
+		for i := 0; i < 20 && len(g.stored()) < int(b+1); i++ {
+			time.Sleep(time.Second)
+		}
+		g.wants("B", all(b)...)
+		if _, held := g.throttles(); held || g.s.memory.used.Load() != 0 {
+			t.Fatalf("reads are held by %d bytes", g.s.memory.used.Load())
+		}
+		g.push(sendFrame(g.t, 1, b+1, "c"))
+		time.Sleep(20 * time.Second)
+		g.wants("C", all(b+1)...)
+		g.idle()
+	})
+}
+
+// Each frame of the queue throttles again; they come one by one.
+func TestQueueThrottlesAgain(t *testing.T) {
+	eachReason(t, func(g *stage, r *reason) {
+		b := r.next()
+		var rest [][]byte
+		const frames = 5
+		for i := range uint64(frames) {
+			rest = append(rest, sendFrame(g.t, 1, b+i, "b"))
+		}
+		r.begun(g, rest...)
+		g.s.memory.changed(pressure)
+		before := len(g.stored())
+		r.clear(g)
+		if n := len(g.stored()) - before; r.why == throttleOutbound {
+			g.wants("all at once", all(b+frames-1)...)
+		} else if n == 0 || n >= frames {
+			t.Fatalf("%d of %d frames in the first step", n, frames)
+		}
+		r.drainHeld(g, b+frames-1)
+		time.Sleep(20 * time.Second)
+		g.s.memory.changed(-pressure)
+		g.idle()
+	})
+}
+
+// Only a part of B is there. It is read to its end once memory is the only reason, and C behind it is not.
+func TestQueuedFrameIncomplete(t *testing.T) {
+	for _, part := range []int{2, 30} {
+		eachReason(t, func(g *stage, r *reason) {
+			b := r.next()
+			frame := sendFrame(g.t, 1, b, "b")
+			// What follows A is B' as a whole, so that the connection stops, and then a part of B.
+			r.begun(g, frame, sendFrame(g.t, 1, b+1, "b")[:part])
+			g.s.memory.changed(pressure)
+			g.push(append(sendFrame(g.t, 1, b+1, "b")[part:], sendFrame(g.t, 1, b+2, "c")...))
+			g.wants("paused", r.ids...)
+			r.drainHeld(g, b+1)
+			for range 5 {
+				r.clear(g)
+			}
+			g.wants("C is not read", all(b+1)...)
+				g.s.memory.changed(-pressure)
+			time.Sleep(20 * time.Second)
+			g.wants("C", all(b+2)...)
+			g.idle()
+		})
+	}
+}
+
+// The connection is closed with frames in its queue, by the client or by us: nothing of it stays.
+func TestQueuedFrameClose(t *testing.T) {
+	for _, ours := range []bool{false, true} {
+		eachReason(t, func(g *stage, r *reason) {
+			b := r.next()
+			r.begun(g, sendFrame(g.t, 1, b, "b"), sendFrame(g.t, 1, b+1, "b"))
+			g.s.memory.changed(pressure)
+			_ = g.conn.Close()
+			if ours {
+				g.onLoop(func() { g.c.ec.Close(errReplaced) })
+			}
+				time.Sleep(10 * time.Second)
+			g.s.memory.changed(-pressure)
+			time.Sleep(10 * time.Second)
+			g.onLoop(func() {
+				if !g.c.closed {
+					t.Error("not closed")
+				}
+			})
+			g.idle()
+			p := g.join(g.t) // the loop serves others
+			p.publish(1, 0, "x")
+		})
+	}
+}
+
+// idle checks that nothing is in flight, nothing kept and nobody waits.
+func (g *stage) idle() {
+	g.t.Helper()
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+	st := g.s.states[0]
+	g.onLoop(func() {
+		if st.inFlight.bytes != 0 || st.inFlight.full || len(st.inFlight.stopped) != 0 {
+			g.t.Errorf("in flight: %+v", st.inFlight)
+		}
+		if g.c.ec.Loop().Held() {
+			g.t.Error("reads are held")
+		}
+	})
+	if n := g.s.memory.used.Load(); n != 0 {
+		g.t.Errorf("%d bytes kept", n)
+	}
+	for _, h := range g.s.topics.all(nil) {
+		for _, l := range []*publishLimit{&h.limit, &g.s.publishLimit} {
+			l.mu.Lock()
+			if len(l.mu.line) != 0 {
+				g.t.Errorf("%d wait", len(l.mu.line))
+			}
+			l.mu.Unlock()
+		}
+	}
+}
