@@ -368,6 +368,31 @@ func TestHungSync(t *testing.T) {
 	})
 }
 
+// Time in which the process did not run is not the disk's: a jump of the clock, as after a stop, is one step at most.
+func TestStoppedProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inject := vfs.NewInject(vfs.NewMem())
+		o := testOptions(inject)
+		o.WriteDeadline = 10 * time.Second
+		j := mustOpen(t, o)
+		hang := inject.HangIf(vfs.Kinds(vfs.OpSync))
+		done := make(chan error, 1)
+		go func() { done <- j.Group(1).SetStable([]byte("k"), []byte("v")) }()
+		<-hang.Reached()
+		j.mu.Lock()
+		j.due = time.Now().Add(-time.Hour)
+		j.mu.Unlock()
+		j.expired()
+		time.Sleep(o.WriteDeadline - 2*o.WriteDeadline/deadlineSteps)
+		must(t, j.Err())
+		hang.Release()
+		must(t, <-done)
+		time.Sleep(2 * o.WriteDeadline)
+		must(t, j.Err())
+		mustClose(t, j)
+	})
+}
+
 // A directory that holds segments of two journals is refused.
 func TestForeignSegment(t *testing.T) {
 	mem := vfs.NewMem()

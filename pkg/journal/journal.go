@@ -105,7 +105,8 @@ type fate struct {
 	closed   bool
 	err      error     // INVARIANT: once set, never changed; set exactly when failed is closed
 	armed    string    // what the writer is doing that may hang
-	due      time.Time // when it counts as hung
+	steps    int       // that it has left before it counts as hung
+	due      time.Time // when the present step is over
 	hung     bool
 }
 

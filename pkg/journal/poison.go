@@ -7,11 +7,23 @@ import (
 
 // arm starts the clock for an operation of the writer that may hang. The memory that callers own is not touched
 // between arm and disarm: when the clock runs out they get it back, while the operation may still be under way.
+//
+// The deadline is counted in steps, and a step is at most one however long it took. So a process that was stopped, or
+// a machine that slept, does not take its own absence for a hung disk.
 func (j *Journal) arm(what string) {
 	j.mu.Lock()
-	j.armed, j.due = what, time.Now().Add(j.opts.WriteDeadline)
-	j.mu.Unlock()
-	j.clock.Reset(j.opts.WriteDeadline)
+	defer j.mu.Unlock()
+	j.armed, j.steps = what, deadlineSteps
+	j.stepLocked()
+}
+
+// deadlineSteps are the steps of one WriteDeadline.
+const deadlineSteps = 10
+
+func (j *Journal) stepLocked() {
+	step := j.opts.WriteDeadline / deadlineSteps
+	j.due = time.Now().Add(step)
+	j.clock.Reset(step)
 }
 
 // disarm stops the clock. It returns the error that poisoned the journal meanwhile, or poisons it with err.
@@ -27,11 +39,15 @@ func (j *Journal) disarm(err error) error {
 	return j.err
 }
 
-// expired runs when the clock ran out. A late call for an operation that has returned finds another due time, or none.
+// expired runs when a step is over. A late call for an operation that has returned finds another due time, or none.
 func (j *Journal) expired() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.armed == "" || time.Now().Before(j.due) {
+		return
+	}
+	if j.steps--; j.steps > 0 {
+		j.stepLocked()
 		return
 	}
 	j.hung = true
