@@ -51,6 +51,14 @@ func (a *addressBook) address(id string) (string, bool) {
 	return p.Address, ok && p.Address != ""
 }
 
+// known reports whether there is a bookie of this id.
+func (a *addressBook) known(id string) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	_, ok := a.peers[id]
+	return ok
+}
+
 // instance returns the registered instance of a bookie, if it is known.
 func (a *addressBook) instance(id string) (string, bool) {
 	a.mu.RLock()

@@ -119,6 +119,8 @@ func testRefusals(t *testing.T, c *cluster) {
 	c.want(c.executeAt(follower, 1, ledger.Command{Op: ledger.OpCreate, Ledger: 1, Epoch: 1}), bookiepb.Code_NOT_LEADER, -1)
 	c.want(c.executeAt(lead, 99, ledger.Command{Op: ledger.OpCreate, Ledger: 1, Epoch: 1}), bookiepb.Code_NO_GROUP, -1)
 
+	flipped := testAppend(1, 1, 0, "x")
+	flipped[len(flipped)-1] ^= 1
 	for name, tc := range map[string]struct {
 		bookie string
 		group  ledger.GroupID
@@ -129,6 +131,8 @@ func testRefusals(t *testing.T, c *cluster) {
 		"no group":  {lead, 99, testAppend(1, 1, 0, "x"), bookiepb.Code_NO_GROUP},
 		"no ledger": {lead, 1, testAppend(1, 1, 0, "x"), bookiepb.Code_NO_LEDGER},
 		"garbage":   {lead, 1, []byte("\xffnonsense and more of it"), bookiepb.Code_BAD_REQUEST},
+		"checksum":  {lead, 1, flipped, bookiepb.Code_BAD_REQUEST},
+		"cut":       {lead, 1, flipped[:len(flipped)-1], bookiepb.Code_BAD_REQUEST},
 	} {
 		s := c.openStream(t.Context(), tc.bookie, tc.group)
 		_ = s.Send(&bookiepb.AppendRequest{Commands: tc.req}) // the answer tells
@@ -141,6 +145,11 @@ func testRefusals(t *testing.T, c *cluster) {
 			t.Errorf("%s: the stream goes on: %v", name, err)
 		}
 	}
+	exec, err := c.bookie(lead).Execute(t.Context(), &bookiepb.ExecuteRequest{Group: 1, Command: flipped})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.want(exec.Result, bookiepb.Code_BAD_REQUEST, -1)
 	_, res := c.read(follower, &bookiepb.ReadRequest{Group: 1, Ledger: 55, First: 0, Confirmed: 0})
 	c.want(res, bookiepb.Code_BEHIND, -1)
 	c.eventually("the leader proves that there is no ledger", func() bool {

@@ -30,12 +30,16 @@ var (
 // errUnavailable is the answer of a link without a usable connection.
 var errUnavailable = errors.New("peer unavailable")
 
+// errStranger: a peer that the cluster does not know, or does not know yet.
+var errStranger = errors.New("unknown bookie")
+
 // errStopped is the answer of a group that has stopped.
 var errStopped = errors.New("group stopped")
 
-// codes maps the sentinels of a command's outcome to the code on the wire.
+// codeOf maps the sentinels of a command's outcome to the code on the wire.
 //
-// Order matters only for errors that wrap two of them; none does.
+// Order matters for an error that wraps two of them: a command with a wrong checksum is malformed and unreadable, and
+// what the sender has to know is that it is refused for good.
 func codeOf(err error) bookiepb.Code {
 	switch {
 	case err == nil:
@@ -57,6 +61,8 @@ func codeOf(err error) bookiepb.Code {
 // codeOfService maps the outcomes that the shell produces, not the machine.
 func codeOfService(err error) bookiepb.Code {
 	switch {
+	case errors.Is(err, ledger.ErrBadCommand), errors.Is(err, metadata.ErrBadTxn), errors.Is(err, metadata.ErrTooLarge):
+		return bookiepb.Code_BAD_REQUEST
 	case errors.Is(err, ledger.ErrNoEntry):
 		return bookiepb.Code_NO_ENTRY
 	case errors.Is(err, ledger.ErrUnreadable):
@@ -71,8 +77,6 @@ func codeOfService(err error) bookiepb.Code {
 		return bookiepb.Code_OVERLOADED
 	case errors.Is(err, ledger.ErrReadOnly), errors.Is(err, ledger.ErrShutdown):
 		return bookiepb.Code_READ_ONLY
-	case errors.Is(err, ledger.ErrBadCommand), errors.Is(err, metadata.ErrBadTxn), errors.Is(err, metadata.ErrTooLarge):
-		return bookiepb.Code_BAD_REQUEST
 	case errors.Is(err, metadata.ErrBadVersion):
 		return bookiepb.Code_BAD_VERSION
 	}

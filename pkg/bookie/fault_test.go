@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
 	"geminga/pkg/vfs"
@@ -217,6 +220,44 @@ func TestWipedBookieIsRefused(t *testing.T) {
 		t.Errorf("the metadata leader sent entries to a wiped member")
 	}
 	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
+}
+
+// Raft calls are taken from the bookies of this cluster only. Raft itself would take a term and entries from anybody.
+func TestStrangersAreRefused(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	a := c.nodes["a"]
+	term := a.groups.get(1).raft.CurrentTerm()
+	for name, id := range map[string]identity{
+		"nobody":          {},
+		"another cluster": {clusterID: "other", bookieID: "a", instance: a.self.instance},
+		"unknown id":      {clusterID: "test", bookieID: "stranger", instance: "i"},
+		"wrong instance":  {clusterID: "test", bookieID: "a", instance: "i"},
+	} {
+		raftClient := bookiepb.NewRaftClient(c.conn("a"))
+		stream, err := raftClient.Exchange(id.outgoing(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(&bookiepb.RaftRequest{Group: 1, ClusterId: "test", Body: &bookiepb.RaftRequest_AppendEntries{
+			AppendEntries: &bookiepb.AppendEntries{
+				Header: &bookiepb.RaftHeader{ProtocolVersion: 3, Id: []byte(id.bookieID), Addr: []byte(id.bookieID)}, Term: term + 100,
+			},
+		}}) // the answer tells
+		if resp, err := stream.Recv(); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s: %v %v", name, resp, err)
+		}
+		snapshot, err := raftClient.InstallSnapshot(id.outgoing(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = snapshot.Send(&bookiepb.SnapshotChunk{Group: 1, ClusterId: "test", Head: &bookiepb.InstallSnapshotHead{Term: term + 100}})
+		if resp, err := snapshot.CloseAndRecv(); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s: snapshot: %v %v", name, resp, err)
+		}
+	}
+	if now := a.groups.get(1).raft.CurrentTerm(); now != term {
+		t.Errorf("term %d, before %d", now, term)
+	}
 }
 
 // The disk is nearly full: entries are refused before they are proposed, closes and deletes go on; room brings it back.

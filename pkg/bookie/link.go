@@ -280,7 +280,8 @@ func (id identity) pairs() metadata.MD {
 }
 
 // checkPeer compares what a peer says of itself with what the cluster knows. A bookie whose disk was wiped comes back
-// under its id with another instance: it has forgotten its votes and its entries, and must not be counted.
+// under its id with another instance: it has forgotten its votes and its entries, and must not be counted. One that is
+// not registered here yet is refused too, and tries again: raft itself would take entries from anybody.
 func (ls *links) checkPeer(md metadata.MD, want string) error {
 	get := func(key string) string {
 		if v := md.Get(key); len(v) == 1 {
@@ -294,6 +295,8 @@ func (ls *links) checkPeer(md metadata.MD, want string) error {
 		return fmt.Errorf("%w: peer is of cluster %q, this is %q", ErrWrongCluster, get(bookiepb.ClusterHeader), ls.self.clusterID)
 	case want != "" && id != want:
 		return fmt.Errorf("%w: expected bookie %q, found %q at its address", ErrIdentity, want, id)
+	case !ls.book.known(id):
+		return fmt.Errorf("%w: %q is not registered", errStranger, id)
 	}
 	if known, ok := ls.book.instance(id); ok && known != instance {
 		return fmt.Errorf("%w: bookie %q is registered as instance %s, this is %s", ErrIdentity, id, known, instance)
