@@ -184,21 +184,14 @@ func (s *suite) start(ctx context.Context, dir string) (*harness.Proc, error) {
 	return p, nil
 }
 
-func (s *suite) runAll(ctx context.Context, tests []string, logs string) []error {
+func (s *suite) runAll(ctx context.Context, tests []test, logs string) []error {
 	results := make([]error, len(tests))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range s.parallel {
 		workers.Go(func() {
 			for i := range next {
-				began := time.Now()
-				log := filepath.Join(logs, tests[i]+".log")
-				results[i] = s.one(ctx, tests[i], log)
-				if results[i] == nil {
-					fmt.Printf("PASS %s (%.1f s)\n", tests[i], time.Since(began).Seconds())
-				} else {
-					fmt.Printf("FAIL %s: %v\n%s\n", tests[i], results[i], failure(log))
-				}
+				results[i] = s.tries(ctx, tests[i], logs)
 			}
 		})
 	}
@@ -208,6 +201,24 @@ func (s *suite) runAll(ctx context.Context, tests []string, logs string) []error
 	close(next)
 	workers.Wait()
 	return results
+}
+
+// tries runs a test, and one that is known to fail by chance up to three times.
+func (s *suite) tries(ctx context.Context, t test, logs string) error {
+	log := filepath.Join(logs, t.name+".log")
+	for left := t.tries - 1; ; left-- {
+		began := time.Now()
+		err := s.one(ctx, t.name, log)
+		if err == nil {
+			fmt.Printf("PASS %s (%.1f s)\n", t.name, time.Since(began).Seconds())
+			return nil
+		}
+		if left <= 0 || ctx.Err() != nil {
+			fmt.Printf("FAIL %s: %v\n%s\n", t.name, err, failure(log))
+			return err
+		}
+		fmt.Printf("again: %s\n", t.name)
+	}
 }
 
 // one runs one test. A binary that knows no test of this name succeeds, so its word is not enough.
@@ -241,9 +252,15 @@ func failure(log string) string {
 	return strings.Join(out[:min(len(out), 12)], "\n")
 }
 
+// test is a line of a list.
+type test struct {
+	name  string
+	tries int
+}
+
 // readList reads a list: a test per line; # begins a comment; a line that begins with "- " is a test that is not
-// applicable, and why.
-func readList(path string) (tests, left []string, err error) {
+// applicable, and why; one that begins with "~ " is a test that fails by chance whatever the broker does, and why.
+func readList(path string) (tests, left []test, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -256,9 +273,11 @@ func readList(path string) (tests, left []string, err error) {
 		switch {
 		case len(fields) == 0:
 		case fields[0] == "-" && len(fields) > 2:
-			left = append(left, fields[1])
-		case len(fields) == 1 && fields[0] != "-":
-			tests = append(tests, fields[0])
+			left = append(left, test{fields[1], 1})
+		case fields[0] == "~" && len(fields) > 2:
+			tests = append(tests, test{fields[1], 3})
+		case len(fields) == 1 && fields[0] != "-" && fields[0] != "~":
+			tests = append(tests, test{fields[0], 1})
 		default:
 			return nil, nil, fmt.Errorf("%s: %q is neither a test nor a test with a reason", path, lines.Text())
 		}
