@@ -2,9 +2,11 @@ package broker
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"geminga/pkg/protocol"
 	"geminga/rpc/pulsarpb"
 )
 
@@ -54,4 +56,27 @@ func TestWaitForExclusive(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	b.publish(2, 0, "alone")
+}
+
+// ProducerFenced ends a client's producer for good, so it is said only after the one in the way has been found alive.
+func TestExclusiveProducerTakeover(t *testing.T) {
+	s, _ := start(t, func(o *Options) { o.ConnectionLivenessCheckTimeout = 100 * time.Millisecond })
+	old, next := connect(t, s), connect(t, s)
+	ask := func(p *peer) *pulsarpb.BaseCommand {
+		cmd := producerCommand(name(1), 1, *p.id(), "")
+		cmd.Producer.ProducerAccessMode = pulsarpb.ProducerAccessMode_Exclusive.Enum()
+		return cmd
+	}
+	old.lookup(name(1))
+	old.send(ask(old))
+	old.expect(pulsarpb.BaseCommand_PRODUCER_SUCCESS)
+	next.send(ask(next))
+	old.expect(pulsarpb.BaseCommand_PING)
+	old.write(protocol.AppendPong(nil)) // it lives
+	if got := next.expect(pulsarpb.BaseCommand_ERROR).Error.GetError(); got != pulsarpb.ServerError_ProducerFenced {
+		t.Errorf("%v", got)
+	}
+	next.send(ask(next)) // this time it does not answer
+	next.expect(pulsarpb.BaseCommand_PRODUCER_SUCCESS)
+	old.closed()
 }
