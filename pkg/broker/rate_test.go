@@ -22,7 +22,7 @@ func TestPublishRateIsPrecise(t *testing.T) {
 					start := time.Now()
 					stages := []*stage{g}
 					for len(stages) < clients {
-						stages = append(stages, &stage{peer: g.join(t), s: g.s})
+						stages = append(stages, &stage{peer: g.join(), s: g.s})
 					}
 					for _, other := range stages {
 						go other.read(other.conn)

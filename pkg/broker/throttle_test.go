@@ -37,7 +37,7 @@ func bubble(t *testing.T, set func(*Options), f func(*stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := bookietest.New(bookietest.Options{Groups: 1})
 		t.Cleanup(cluster.Close)
-		g := &stage{cluster: cluster}
+		g := &stage{cluster: cluster, peer: &peer{t: t}}
 		g.s = startOn(t, cluster, func(o *Options) {
 			o.quiet, o.Backend, o.Loops, o.ExecutorThreads = true, eventloop.Portable, 1, 1
 			o.Ledger.LedgerStallTimeout = time.Hour
@@ -47,7 +47,7 @@ func bubble(t *testing.T, set func(*Options), f func(*stage)) {
 				set(o)
 			}
 		})
-		g.peer = g.join(t)
+		g.peer = g.join()
 		g.onLoop(func() { g.s.states[0].eachConn(func(c *conn) { g.c = c }) })
 		f(g)
 		_ = g.conn.Close()
@@ -56,8 +56,8 @@ func bubble(t *testing.T, set func(*Options), f func(*stage)) {
 }
 
 // join connects another client with a producer.
-func (g *stage) join(t *testing.T) *peer {
-	p := pipe(t, g.s)
+func (g *stage) join() *peer {
+	p := pipe(g.t, g.s)
 	p.handshake()
 	p.producer(name(1), 1, "")
 	_ = p.conn.SetDeadline(time.Time{})
@@ -118,7 +118,7 @@ func (g *stage) wants(what string, ids ...uint64) {
 	}
 }
 
-// waits is how many bytes were read and wait in the connection.
+// throttles returns why the connection is stopped, and whether its loop holds reads.
 func (g *stage) throttles() (why throttle, held bool) {
 	g.onLoop(func() { why, held = g.c.throttles, g.c.ec.Loop().Held() })
 	return why, held
@@ -263,7 +263,7 @@ func TestQueuedFrameRateClearsFirst(t *testing.T) {
 		g.s.memory.changed(-pressure)
 		for i := 0; i < 20 && len(g.stored()) < int(b+2); i++ {
 			time.Sleep(time.Second)
-			}
+		}
 		g.wants("reads are free", all(b+1)...)
 		g.idle()
 	})
@@ -335,7 +335,7 @@ func TestQueuedFrameIncomplete(t *testing.T) {
 				r.clear(g)
 			}
 			g.wants("C is not read", all(b+1)...)
-				g.s.memory.changed(-pressure)
+			g.s.memory.changed(-pressure)
 			time.Sleep(20 * time.Second)
 			g.wants("C", all(b+2)...)
 			g.idle()
@@ -354,7 +354,7 @@ func TestQueuedFrameClose(t *testing.T) {
 			if ours {
 				g.onLoop(func() { g.c.ec.Close(errReplaced) })
 			}
-				time.Sleep(10 * time.Second)
+			time.Sleep(10 * time.Second)
 			g.s.memory.changed(-pressure)
 			time.Sleep(10 * time.Second)
 			g.onLoop(func() {
@@ -363,7 +363,7 @@ func TestQueuedFrameClose(t *testing.T) {
 				}
 			})
 			g.idle()
-			p := g.join(g.t) // the loop serves others
+			p := g.join() // the loop serves others
 			p.publish(1, 0, "x")
 		})
 	}
