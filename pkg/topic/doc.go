@@ -14,7 +14,9 @@
 //   - Receipts of a producer come in the order of its messages, each message exactly one, and a receipt without error
 //     means that the message is stored.
 //   - What was acknowledged is not delivered again while the topic lives; what was not acknowledged is, once somebody can
-//     take it. Order is that of the log on Exclusive and Failover subscriptions.
+//     take it. Order is that of the log on Exclusive and Failover subscriptions, and within a key on Key_Shared ones.
+//   - A key of a Key_Shared subscription is unacknowledged at one consumer at a time, and one that is stuck holds back no
+//     other.
 //   - Consumers are given no more messages than they have asked for, save for the rest of one batch.
 //   - A topic that is closed or lost never makes a client drop its connection: its producers and consumers are closed
 //     one by one.
@@ -30,5 +32,9 @@
 //   - A read ahead may wait at the end of the log for ever, so reads of entries to replay run beside it.
 //   - Cursor.Read may complete before it returns; pump is a loop so that this does not recurse.
 //   - Permits are granted − delivered and nothing else. They survive redelivery, blocking and unblocking untouched.
+//   - To Key_Shared a key is a hash of 16 bits; a queue per hash keeps the order and a count of holders per hash tells
+//     when it may move (keyed). Both are kept at all times, not from a join or leave on.
+//   - While a failover subscription's active consumer changes, what is read goes to the replay set; only when the new one
+//     is served is all that forgotten and the cursor rewound (testdata/failover).
 //   - A subscription ends on its own executor first; see slot for the race with Subscribe.
 package topic

@@ -39,7 +39,7 @@ type keyed struct {
 
 	drained   []keyHash // have queues that may be lined up, and wait for the timer
 	timer     *executor.Timer
-	cleared   int64 // hashes that stopped draining
+	cleared   int64 // hashes with entries that waited until they had drained
 	onDrained executor.Task
 	exec      *executor.Executor
 }
@@ -192,12 +192,10 @@ func (k *keyed) letGo(h keyHash) {
 		return
 	}
 	delete(k.held, h)
-	if k.spans.owner(h) != has.by {
-		k.cleared++
-	}
 	if q := k.queues[h]; q == nil || q.n == 0 || q.lined {
 		return
 	}
+	k.cleared++
 	k.drained = append(k.drained, h)
 	if k.opts.KeySharedUnblockingInterval <= 0 {
 		k.lineUpDrained()
