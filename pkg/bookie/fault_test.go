@@ -274,6 +274,32 @@ func TestReadOnlyWhenNearlyFull(t *testing.T) {
 	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 8, Epoch: 1}), bookiepb.Code_OK, -1)
 }
 
+// The watchdog counts the time in which it looked: not idle time, and not a time in which the process was stopped.
+func TestStallCountsWatchedTime(t *testing.T) {
+	var s stall
+	now := time.Unix(1000, 0)
+	for i, step := range []struct {
+		after    time.Duration
+		busy     bool
+		progress uint64
+		want     time.Duration
+	}{
+		{0, true, 5, 0},
+		{time.Second, true, 5, time.Second},
+		{time.Second, true, 5, 2 * time.Second},
+		{time.Hour, true, 5, 2*time.Second + maxLook},
+		{time.Second, true, 6, 0},
+		{time.Second, true, 6, time.Second},
+		{time.Second, false, 6, 0},
+		{time.Hour, true, 6, maxLook},
+	} {
+		now = now.Add(step.after)
+		if got := s.look(now, step.busy, step.progress); got != step.want {
+			t.Errorf("look %d: %v, want %v", i, got, step.want)
+		}
+	}
+}
+
 func TestGroupStalledReportsFailure(t *testing.T) {
 	c := newCluster(t, 1, func(o *Options) { o.StallTimeout = 100 * time.Millisecond })
 	g := c.nodes["a"].groups.get(1)

@@ -27,8 +27,7 @@ type group struct {
 	readOnly *atomic.Bool  // of the bookie: its disk is nearly full
 	stopped  chan struct{} // it serves no more
 
-	lastApplies uint64 // watchdog's
-	stalledAt   time.Time
+	stall stall // watchdog's
 }
 
 // bootstrapKey is set in a group's stable store once its first configuration is written. It is never written again: a
@@ -154,12 +153,27 @@ func grows(data []byte) bool {
 
 // stalled says for how long this replica has led with work and applied nothing.
 func (g *group) stalled(now time.Time) time.Duration {
-	n := g.fsm.applies.Load()
-	if !g.leads() || g.proposer.pending() == 0 || n != g.lastApplies || g.stalledAt.IsZero() {
-		g.lastApplies, g.stalledAt = n, now
-		return 0
+	return g.stall.look(now, g.leads() && g.proposer.pending() > 0, g.fsm.applies.Load())
+}
+
+// stall measures for how long there was work and no progress.
+type stall struct {
+	progress uint64
+	looked   time.Time
+	lasted   time.Duration
+}
+
+// maxLook is what counts between two looks: a process that was stopped did not stall in that time.
+const maxLook = 2 * time.Second
+
+func (s *stall) look(now time.Time, busy bool, progress uint64) time.Duration {
+	if !busy || progress != s.progress || s.looked.IsZero() {
+		s.lasted = 0
+	} else {
+		s.lasted += min(now.Sub(s.looked), maxLook)
 	}
-	return now.Sub(g.stalledAt)
+	s.progress, s.looked = progress, now
+	return s.lasted
 }
 
 // refuse takes no more commands, and waits for the outcome of those that are under way.

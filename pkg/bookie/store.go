@@ -236,16 +236,22 @@ func (s deadlineStore) SetUint64(key []byte, val uint64) error {
 	return s.run(func() error { return s.store.SetUint64(key, val) })
 }
 
+// deadlineSteps is in how many steps a deadline is counted. A step counts as one however long it took, so that a
+// process which was stopped does not take its own absence for a hung disk.
+const deadlineSteps = 10
+
 // run does not wait for a write that hangs: its goroutine ends with the write, or with the process.
 func (s deadlineStore) run(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
-	timer := time.NewTimer(s.timeout)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("a write did not return within %s", s.timeout)
+	step := time.NewTicker(s.timeout / deadlineSteps)
+	defer step.Stop()
+	for range deadlineSteps {
+		select {
+		case err := <-done:
+			return err
+		case <-step.C:
+		}
 	}
+	return fmt.Errorf("a write did not return within %s", s.timeout)
 }
