@@ -3,7 +3,8 @@ export GOFLAGS =
 GO       ?= go
 BIN      := bin
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
-FUZZTIME ?= 30s
+FUZZTIME ?= 15s
+ROUNDS   ?= 40
 RUN_DATA ?= data/standalone
 
 .PHONY: build run cluster test unit race fuzz integration client-suite lint gen gen-check bench stress chaos clean
@@ -24,8 +25,9 @@ race: ## unit tests with the race detector, then with invariants compiled in
 	$(GO) test -race -timeout 10m ./...
 	$(GO) test -tags invariants -timeout 10m ./pkg/...
 
-fuzz: ## the fuzz target for frames and commands, FUZZTIME long
+fuzz: ## frames, then commands (hand decoder against generated one), FUZZTIME each
 	$(GO) test ./pkg/protocol -run '^$$' -fuzz '^FuzzFrame$$' -fuzztime $(FUZZTIME)
+	$(GO) test ./pkg/protocol -run '^$$' -fuzz '^FuzzCommand$$' -fuzztime $(FUZZTIME)
 
 integration: build ## real client, real processes
 	cd integration && $(GO) vet ./... && $(GO) test -race -count=1 -timeout 20m ./...
@@ -48,8 +50,9 @@ bench: build ## throughput and cost of the whole path beside the bare loop
 stress: ## every unit test many times, to find flaky ones
 	$(GO) test -race -count=20 -timeout 60m ./pkg/...
 
-chaos: build ## longer kill campaign against real processes
-	cd integration && $(GO) test -race -count=1 -timeout 60m -run TestChaos -chaos.rounds 20 ./...
+chaos: ## longer kill campaign against real processes, built with the race detector
+	$(GO) build -race -o $(BIN)/race/ ./cmd/...
+	cd integration && $(GO) test -race -count=1 -timeout 60m -run TestChaos -chaos.rounds $(ROUNDS) -bin ../$(BIN)/race -v .
 
 clean:
 	rm -rf $(BIN) data

@@ -158,7 +158,7 @@ func TestTermLosesNothing(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	p, url := startStandalone(t, "brokerDeduplicationEnabled=true")
 	client := newClient(t, url)
-	s := startStream(ctx, t, client, topicName(t))
+	s := startStream(ctx, t, client, topicName(t), false)
 	s.progress(ctx, t, 2000, "before SIGTERM")
 	start := time.Now()
 	if err := p.Term(10 * time.Second); err != nil {

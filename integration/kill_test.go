@@ -18,18 +18,19 @@ import (
 
 var chaosRounds = flag.Int("chaos.rounds", 0, "rounds of TestChaos; 0 skips it")
 
-// stream publishes from four producers without end until stop is called; it never gives up on a send.
+// stream publishes from eight producers, four of them in batches, until stop is called; it never gives up on a send.
 type stream struct {
 	log    *workload.Log
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// startStream returns after the producers were created.
-func startStream(ctx context.Context, t *testing.T, client pulsar.Client, topic string) *stream {
+// startStream returns after the producers were created. When the stream is stopped each producer that has published
+// less than the volume test does goes on until it has published as much, if full is set.
+func startStream(ctx context.Context, t *testing.T, client pulsar.Client, topic string, full bool) *stream {
 	t.Helper()
-	s := &stream{log: workload.NewLog(topic, 2, 1024)}
-	s.log.Add(2, 128)
+	s := &stream{log: workload.NewLog(topic, 4, 1024)}
+	s.log.Add(4, 128)
 	ctx, s.cancel = context.WithCancel(ctx)
 	for _, p := range s.log.Producers {
 		producer := must[pulsar.Producer](t)(client.CreateProducer(pulsar.ProducerOptions{
@@ -38,20 +39,31 @@ func startStream(ctx context.Context, t *testing.T, client pulsar.Client, topic 
 		}))
 		s.wg.Go(func() {
 			defer producer.Close()
-			const turn = 50
-			pace := time.NewTicker(50 * time.Millisecond)
-			defer pace.Stop()
-			for seq := uint64(0); ; seq += turn {
-				p.Publish(context.WithoutCancel(ctx), producer, seq, turn)
-				select {
-				case <-ctx.Done():
-					return
-				case <-pace.C:
-				}
-			}
+			s.publish(ctx, p, producer, full)
 		})
 	}
 	return s
+}
+
+func (s *stream) publish(ctx context.Context, p *workload.Producer, producer pulsar.Producer, full bool) {
+	const turn = 50
+	pace := time.NewTicker(50 * time.Millisecond)
+	defer pace.Stop()
+	seq, quota := uint64(0), uint64(0)
+	if full {
+		quota = countOf(p)
+	}
+	for ctx.Err() == nil {
+		p.Publish(context.WithoutCancel(ctx), producer, seq, turn)
+		seq += turn
+		select {
+		case <-ctx.Done():
+		case <-pace.C:
+		}
+	}
+	if seq < quota {
+		p.Publish(context.WithoutCancel(ctx), producer, seq, quota-seq)
+	}
 }
 
 // stop lets the sends under way finish.
@@ -77,13 +89,13 @@ func (s *stream) progress(ctx context.Context, t *testing.T, n int64, what strin
 }
 
 // TestKills kills the bookie that leads the topic's group, then the broker that owns the topic, then everything at
-// once, during publishing. Afterwards every message with a receipt is read once, in order.
+// once, while the messages of the volume test are published. Afterwards every message with a receipt is read once, in order.
 func TestKills(t *testing.T) {
 	ctx := deadline(t, 6*time.Minute)
 	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 2, BrokerSets: []string{"brokerDeduplicationEnabled=true"}})
 	topic := topicName(t)
 	client := newClient(t, c.URLs[0]+","+c.URLs[1][len("pulsar://"):])
-	s := startStream(ctx, t, client, topic)
+	s := startStream(ctx, t, client, topic, true)
 	s.progress(ctx, t, 1000, "before any kill")
 
 	leader := must[*harness.Proc](t)(c.LeaderOf(ctx, topic))
@@ -143,7 +155,7 @@ func TestChaos(t *testing.T) {
 	ctx := deadline(t, time.Duration(*chaosRounds)*90*time.Second+2*time.Minute)
 	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 2, BrokerSets: []string{"brokerDeduplicationEnabled=true"}})
 	client := newClient(t, c.URLs[0]+","+c.URLs[1][len("pulsar://"):])
-	s := startStream(ctx, t, client, topicName(t))
+	s := startStream(ctx, t, client, topicName(t), false)
 	gaps := map[string][]time.Duration{}
 	note := func(round int, what string) {
 		gap := s.log.Gap()

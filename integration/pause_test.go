@@ -20,7 +20,7 @@ func TestPauses(t *testing.T) {
 	})
 	topic := topicName(t)
 	client := newClient(t, c.URLs[0]+","+c.URLs[1][len("pulsar://"):])
-	s := startStream(ctx, t, client, topic)
+	s := startStream(ctx, t, client, topic, false)
 	s.progress(ctx, t, 500, "before any pause")
 	pause := func(what string, ps ...*harness.Proc) {
 		for _, p := range ps {

@@ -80,16 +80,20 @@ func publishAll(ctx context.Context, t *testing.T, client pulsar.Client, log *wo
 			Topic: log.Topic, DisableBatching: !batched, BatchingMaxPublishDelay: time.Millisecond,
 			CompressionType: compressionOf(p.ID),
 		}))
-		count := uint64(batchedCount)
-		if !batched {
-			count = unbatchedCount
-		}
 		wg.Go(func() {
 			defer producer.Close()
-			p.Publish(ctx, producer, first, count)
+			p.Publish(ctx, producer, first, countOf(p))
 		})
 	}
 	wg.Wait()
+}
+
+// countOf is how many messages a producer has to publish.
+func countOf(p *workload.Producer) uint64 {
+	if p.Size >= 1024 {
+		return batchedCount
+	}
+	return unbatchedCount
 }
 
 // compressionOf gives each producer another codec, so that all of them pass the broker.
