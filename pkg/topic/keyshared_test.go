@@ -33,11 +33,12 @@ func TestKeySharedJoinsAndLeaves(t *testing.T) {
 				r.f = newFakeCursor()
 				r.s = newTestSubscription(exec, Options{
 					SubscriptionKeySharedHashRanges: ranges, ReadRetryMin: 1, ReadRetryMax: 1, KeySharedUnblockingInterval: time.Hour,
+					SubscriptionKeySharedConsistentHashingReplicaPoints: 20,
 				}, r.f)
 				r.kind, r.policy, r.keys = KeyShared, KeyPolicy{}, newKeyOracle(40)
 				joins, leaves := 0, 0
 				for joins < 1000 || leaves < 1000 {
-					if len(r.consumers) < 2 || len(r.consumers) < 12 && r.rnd.IntN(2) == 0 {
+					if len(r.consumers) < 2 || len(r.consumers) < 8 && r.rnd.IntN(2) == 0 {
 						r.join()
 						r.flow(r.consumers[len(r.consumers)-1], 1000)
 						joins++
@@ -46,7 +47,7 @@ func TestKeySharedJoinsAndLeaves(t *testing.T) {
 						leaves++
 					}
 					r.observe()
-					for range 3 {
+					for range 2 {
 						r.publish(1 + r.rnd.IntN(4))
 						r.f.complete()
 						r.ack(r.any())

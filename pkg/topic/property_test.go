@@ -49,6 +49,7 @@ type randomRun struct {
 	keys      keyOracle
 	ids       uint64
 	acked     map[int]bool // wholly acknowledged entries
+	once      map[int]bool // were delivered
 	batch     map[int]int32
 	history   []string
 }
@@ -86,7 +87,7 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 	}
 	r := &randomRun{
 		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f),
-		acked: map[int]bool{}, batch: map[int]int32{}, keys: newKeyOracle(2 + rnd.IntN(30)),
+		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, keys: newKeyOracle(2 + rnd.IntN(30)),
 	}
 	r.chooseKind()
 	return r
@@ -133,8 +134,10 @@ func (r *randomRun) step() {
 		r.flow(m, 1+r.rnd.IntN(30))
 	case n < 75 && m != nil:
 		r.ack(m)
-	case n < 80 && m != nil:
+	case n < 78 && m != nil:
 		r.ackPart(m)
+	case n < 80 && m != nil:
+		r.ackLate(m)
 	case n < 85 && m != nil:
 		r.redeliver(m)
 	case n < 89 && m != nil:
@@ -283,6 +286,24 @@ func (r *randomRun) ackPart(m *model) {
 	m.c.Ack(AckRequest{Positions: []ledger.Position{r.f.at(p)}, AckSets: [][]int64{bits}})
 }
 
+// ackLate acknowledges an entry that was given back meanwhile, or whose consumer has left.
+func (r *randomRun) ackLate(m *model) {
+	var ps []int
+	for p := range r.once {
+		if !r.acked[p] && !slices.ContainsFunc(r.consumers, func(o *model) bool { return o.pending[p] }) {
+			ps = append(ps, p)
+		}
+	}
+	if len(ps) == 0 {
+		return
+	}
+	slices.Sort(ps)
+	p := ps[r.rnd.IntN(len(ps))]
+	r.note("ack %d late %d", m.c.ID, p)
+	r.acked[p] = true
+	m.c.Ack(AckRequest{Positions: []ledger.Position{r.f.at(p)}})
+}
+
 func (r *randomRun) redeliver(m *model) {
 	var ps []ledger.Position
 	if r.rnd.IntN(2) == 0 {
@@ -375,7 +396,7 @@ func (r *randomRun) delivered(m *model, d *Delivery, permits int64) {
 			}
 		}
 	}
-	m.pending[p] = true
+	m.pending[p], r.once[p] = true, true
 }
 
 // finish lets one consumer take and acknowledge everything.
