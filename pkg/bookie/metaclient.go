@@ -43,12 +43,18 @@ func (c *metaClient) target() (bookiepb.MetadataClient, error) {
 	return bookiepb.NewMetadataClient(conn), nil
 }
 
-// learn takes an answer's word on who leads. ok: it was the leader that answered.
-func (c *metaClient) learn(r *bookiepb.Result, err error) (ok bool) {
+// learn takes an answer's word on who leads. settled: the leader has answered, and asking again changes nothing.
+func (c *metaClient) learn(r *bookiepb.Result, err error) (settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil && r.GetCode() != bookiepb.Code_NOT_LEADER && r.GetCode() != bookiepb.Code_UNKNOWN {
-		return true
+	if err == nil {
+		switch r.GetCode() {
+		case bookiepb.Code_OVERLOADED:
+			return false // nothing was done; it is the leader, though
+		case bookiepb.Code_NOT_LEADER, bookiepb.Code_UNKNOWN:
+		default:
+			return true
+		}
 	}
 	leader := r.GetLeader()
 	if err != nil || leader == c.hint {
