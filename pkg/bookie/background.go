@@ -89,8 +89,9 @@ func (b *Bookie) watchdog() {
 
 // checkSpace stops taking entries before the disk is full, and goes on by itself when there is room again.
 func (b *Bookie) checkSpace() {
-	free, err := b.opts.FS.FreeSpace(b.opts.DataDir)
+	free, err := b.freeSpace()
 	if err != nil {
+		b.log.Debug("free space is not known; what held before holds on", "error", err)
 		return
 	}
 	low := free < b.opts.MinFreeSpace
@@ -102,6 +103,13 @@ func (b *Bookie) checkSpace() {
 	} else {
 		b.log.Info("disk has room again: entries are taken", "free", free)
 	}
+}
+
+// freeSpace is that of the fuller disk, should the journal have one of its own.
+func (b *Bookie) freeSpace() (uint64, error) {
+	free, err := b.opts.FS.FreeSpace(b.opts.DataDir)
+	journal, jerr := b.opts.FS.FreeSpace(b.opts.Journal.Dir)
+	return min(free, journal), errors.Join(err, jerr)
 }
 
 // place wakes placeGroups.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,6 +273,34 @@ func TestReadOnlyWhenNearlyFull(t *testing.T) {
 	b.disk.SetCapacity(100 << 20)
 	b.checkSpace()
 	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 8, Epoch: 1}), bookiepb.Code_OK, -1)
+}
+
+// fullJournalDisk is a file system whose journal directory is a disk of its own.
+type fullJournalDisk struct {
+	vfs.FS
+	dir  string
+	full atomic.Bool
+}
+
+func (d *fullJournalDisk) FreeSpace(dir string) (uint64, error) {
+	if dir == d.dir && d.full.Load() {
+		return 0, nil
+	}
+	return 1 << 40, nil
+}
+
+// A journal on a disk of its own counts as much as the data directory's.
+func TestReadOnlyWhenTheJournalsDiskIsNearlyFull(t *testing.T) {
+	disk := &fullJournalDisk{dir: "/data/journal"}
+	c := newCluster(t, 1, func(o *Options) { disk.FS, o.FS, o.MinFreeSpace = o.FS, disk, 8<<20 })
+	b := c.nodes["a"]
+	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
+	disk.full.Store(true)
+	b.checkSpace()
+	c.want(c.execute(1, command(testAppend(7, 1, 0, "x"))), bookiepb.Code_READ_ONLY, -1)
+	disk.full.Store(false)
+	b.checkSpace()
+	c.want(c.execute(1, command(testAppend(7, 1, 0, "x"))), bookiepb.Code_OK, 0)
 }
 
 // The watchdog counts the time in which it looked: not idle time, and not a time in which the process was stopped.
