@@ -178,7 +178,7 @@ func (p *proposer) propose(pr *proposal) {
 		}
 	}
 	future := p.apply(data, p.opts.ApplyTimeout)
-	p.inflight <- pr // has room: one place for each slot
+	p.inflight <- pr // has room, or gets it: the completer waits for nobody for long
 	go func() {
 		err := future.Error()
 		results, _ := future.Response().([]ledger.Result)

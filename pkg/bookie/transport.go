@@ -204,5 +204,5 @@ func (t *transport) serve(ctx context.Context, command any, data io.Reader, time
 	}
 }
 
-// close ends all waits. Raft must have been shut down.
+// close ends all waits, those of raft's own goroutines too, which its shutdown waits for: raft is to be shutting down.
 func (t *transport) close() { close(t.closed) }
