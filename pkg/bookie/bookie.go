@@ -96,7 +96,7 @@ func (b *Bookie) open() error {
 	if b.metrics, err = newMetrics(o.MeterProvider); err != nil {
 		return err
 	}
-	if b.journal, err = journal.Open(o.journalOptions()); err != nil {
+	if b.journal, err = beginJournal(o); err != nil {
 		return fmt.Errorf("journal in %s: %w", o.Journal.Dir, err)
 	}
 	b.book = openAddressBook(o.FS, o.DataDir, b.cluster.Metadata, b.log)

@@ -39,7 +39,8 @@
 // Non-obvious:
 //
 //   - Bookies are addressed by id in every Raft configuration; where an id listens is looked up (addressBook). A bookie
-//     may move; it may not lose its disk and keep its id (TestWipedBookieIsRefused).
+//     may move; it may not lose its disk, or its journal alone, and keep its id (TestWipedBookieIsRefused,
+//     TestLostJournalIsNotBegunAgain).
 //   - Heartbeats go through raft's main loop, behind its fsyncs, because the library's fast path for them breaks Raft.
 //     The timeouts are longer for it.
 //   - raft panics when it cannot persist its term and when it cannot read an entry that it applies. guardedStore fails
