@@ -16,6 +16,8 @@ var (
 	errTooSlow  = errors.New("no answer in time")
 	errNotYet   = errors.New("not supported yet")
 	errNoPath   = errors.New("no such path")
+	errBadBody  = errors.New("the body is too long or did not come")
+	errBadEntry = errors.New("ledger and entry must be numbers")
 	errBadCount = errors.New("the number of partitions must be a JSON number from 1 to 10000")
 )
 
@@ -32,6 +34,19 @@ func codes() []struct {
 		{broker.ErrNoSuchTopic, http.StatusNotFound},
 		{broker.ErrTopicExists, http.StatusConflict},
 		{broker.ErrFewerPartitions, http.StatusConflict},
+		{broker.ErrPartitioned, http.StatusConflict},
+		{broker.ErrNoTenant, http.StatusNotFound},
+		{broker.ErrTenantExists, http.StatusConflict},
+		{broker.ErrNoNamespace, http.StatusNotFound},
+		{broker.ErrNamespaceExists, http.StatusConflict},
+		{broker.ErrNamespaceNotEmpty, http.StatusConflict},
+		{broker.ErrBadPolicies, http.StatusBadRequest},
+		{topic.ErrNoEntry, http.StatusNotFound},
+		{topic.ErrNoSubscription, http.StatusNotFound},
+		{topic.ErrInUse, http.StatusPreconditionFailed},
+		{topic.ErrConsumerBusy, http.StatusPreconditionFailed},
+		{errBadBody, http.StatusBadRequest},
+		{errBadEntry, http.StatusPreconditionFailed},
 		{protocol.ErrBadTopicName, http.StatusPreconditionFailed},
 		{protocol.ErrBadNamespace, http.StatusPreconditionFailed},
 		{errBadCount, http.StatusPreconditionFailed},

@@ -75,6 +75,8 @@ func (h *handler) routeBroker() {
 	h.mux.HandleFunc("GET "+topicPath+"/partitions", h.servePartitions)
 	h.mux.HandleFunc("PUT "+topicPath+"/partitions", h.createPartitions)
 	h.mux.HandleFunc("POST "+topicPath+"/partitions", h.updatePartitions)
+	h.routeStored(topicPath)
+	h.routeNamespaces()
 	h.mux.HandleFunc("GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", h.serveLookup)
 }
 

@@ -21,10 +21,19 @@ func (d Directory) TopicStats(ctx context.Context, name string) (topic.Stats, er
 }
 
 // NamespaceTopics returns the full names of the topics of a namespace, served here or not; partitions one by one.
+// ErrNoNamespace says that nobody has made or used the namespace.
 func (d Directory) NamespaceTopics(ctx context.Context, ns protocol.NamespaceName) ([]string, error) {
-	return await(ctx, "topics of "+ns.String(), func(done func([]string, error)) {
+	names, err := await(ctx, "topics of "+ns.String(), func(done func([]string, error)) {
 		d.server.listTopics(ns, done)
 	})
+	if err != nil || len(names) > 0 || ns.Tenant == defaultTenant && ns.Local() == "default" {
+		return names, err
+	}
+	r, err := d.namespace(ctx, ns)
+	if err == nil && !r.exists() {
+		err = ErrNoNamespace
+	}
+	return nil, err
 }
 
 // Partitions returns the number of partitions of a topic, 0 for a topic without.

@@ -24,8 +24,9 @@ import (
 // At most one opening of a topic is under way; all who ask meanwhile wait for its end. A failed one leaves nothing
 // behind: whoever asks next tries anew, and clients do.
 type topics struct {
-	server *Server
-	mu     struct {
+	server  *Server
+	deleted atomic.Int64 // topics deleted here
+	mu      struct {
 		sync.Mutex
 		byName map[string]*hosted
 	}
@@ -92,14 +93,17 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 	ts.open(name, b, done)
 }
 
-// getExisting opens a topic only if the metadata has it.
+// getExisting opens a topic only if the metadata has it. What it knows is too old when a topic was deleted meanwhile.
 func (ts *topics) getExisting(name protocol.TopicName, b *bundle, done func(*hosted, error)) {
+	deleted := ts.deleted.Load()
 	ts.server.opts.Store.Get(topic.Key(name), func(item metadata.Item, err error) {
 		switch {
 		case err != nil:
 			done(nil, errMetadata)
 		case item.Version == 0:
 			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))
+		case deleted != ts.deleted.Load():
+			ts.getExisting(name, b, done)
 		default:
 			ts.open(name, b, done)
 		}
@@ -225,20 +229,44 @@ func (ts *topics) unload(h *hosted, done func(error)) {
 // shut closes a topic in state closing.
 func (ts *topics) shut(h *hosted) {
 	h.limit.close()
-	h.exec.PostFunc(func() {
-		h.t.Close(func(err error) {
-			ts.mu.Lock()
-			delete(ts.mu.byName, h.text)
-			closed := h.closed
-			h.closed = nil
-			ts.mu.Unlock()
-			if err != nil {
-				ts.server.log.Warn("Topic closed with errors", "topic", h.text, "error", err)
-			}
-			for _, f := range closed {
-				f(err)
-			}
-		})
+	h.exec.PostFunc(func() { h.t.Close(func(err error) { ts.ended(h, err) }) })
+}
+
+// ended forgets a topic that has closed.
+func (ts *topics) ended(h *hosted, err error) {
+	ts.mu.Lock()
+	delete(ts.mu.byName, h.text)
+	closed := h.closed
+	h.closed = nil
+	ts.mu.Unlock()
+	if err != nil {
+		ts.server.log.Warn("Topic closed with errors", "topic", h.text, "error", err)
+	}
+	for _, f := range closed {
+		f(err)
+	}
+}
+
+// remove deletes a topic. It is closing until all of it is gone: whoever asks for it meanwhile is told to come again, and
+// makes a new one then, or none. On its executor; done comes there too.
+func (ts *topics) remove(h *hosted, force bool, done func(error)) {
+	if !force && h.t.InUse() {
+		done(fmt.Errorf("%s: %w", h.text, topic.ErrInUse))
+		return
+	}
+	ts.mu.Lock()
+	if ts.mu.byName[h.text] != h || h.state != hostedServing {
+		ts.mu.Unlock()
+		done(errMoved)
+		return
+	}
+	h.state, h.doomed = hostedClosing, true
+	h.closed = append(h.closed, done)
+	ts.mu.Unlock()
+	h.limit.close()
+	h.t.Delete(true, func(err error) {
+		ts.deleted.Add(1)
+		ts.ended(h, err)
 	})
 }
 

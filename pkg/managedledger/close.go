@@ -73,8 +73,8 @@ func (c *closer) finish(err error) {
 	done(err)
 }
 
-// Delete removes the topic: its record, its cursors and all their ledgers. Pending ops do not complete. done comes on the
-// executor, never inline; after an error Delete may be called again.
+// Delete removes the topic: its record, that of its deduplication, its cursors and all their ledgers. Pending ops do not
+// complete. done comes on the executor, never inline; after an error Delete may be called again.
 func (m *ManagedLedger) Delete(done func(error)) {
 	m.assertCurrent()
 	m.env.Executor.PostFunc(func() {
@@ -143,7 +143,7 @@ func (d *deletion) loaded(item metadata.Item) {
 			d.refs = append(d.refs, l.ref())
 		}
 	}
-	d.txn = d.txn.If(d.m.key, item.Version).Then(metadata.Delete(d.m.key))
+	d.txn = d.txn.If(d.m.key, item.Version).Then(metadata.Delete(d.m.key), metadata.Delete(metadata.DedupKey(d.m.key)))
 	d.m.env.Store.List(metadata.CursorPrefix(d.m.key), func(items []metadata.Item, err error) {
 		d.call(func() {
 			if err != nil {

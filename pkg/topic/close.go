@@ -19,6 +19,7 @@ type closing struct {
 	errs     []error
 	logging  bool // the managed ledger is being closed
 	lost     error
+	remove   bool // the topic is to be deleted
 }
 
 // Close ends the topic: no new messages, those in flight are answered, producers and consumers are closed (their
@@ -84,9 +85,16 @@ func (t *Topic) advanceClose() {
 			return
 		}
 		t.closing.logging = true
-		t.log.Close(func(err error) {
+		end := t.log.Close
+		if t.closing.remove {
+			end = t.log.Delete
+		}
+		end(func(err error) {
 			t.state = ended
-			if t.closing.lost != nil {
+			switch {
+			case t.closing.remove:
+				t.closing.errs = nil // what was not stored is gone anyway
+			case t.closing.lost != nil:
 				err = nil // there was nothing left to store
 			}
 			t.finishClose(errors.Join(append(t.closing.errs, err)...))
@@ -128,7 +136,7 @@ func (t *Topic) closeDedup() {
 		return
 	}
 	t.dedup.snapshot.idle = func() {
-		if t.dedup.snapshot.entries > 0 {
+		if t.dedup.snapshot.entries > 0 && !t.closing.remove {
 			t.dedup.snapshot.idle = t.advanceClose
 			t.writeSnapshot(time.Now())
 			return

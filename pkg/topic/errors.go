@@ -13,6 +13,8 @@ var (
 	ErrNotAllowed       = errors.New("not allowed")
 	ErrNotSupported     = errors.New("not supported yet")
 	ErrNoSubscription   = errors.New("no such subscription")
+	ErrNoEntry          = errors.New("no such message")
+	ErrInUse            = errors.New("topic has connected producers or consumers")
 	ErrNotReady         = errors.New("topic is closing or was taken over, look it up again")
 	ErrConsumerClosed   = errors.New("consumer is closed")
 	ErrBadSnapshot      = errors.New("damaged deduplication snapshot")
