@@ -17,6 +17,11 @@
 // and bundles to a lock each, under which nothing is called. Every handler runs on a loop and never blocks: what takes
 // time is asked of an executor or of the store, and the answer is posted back to the loop.
 //
+// What is taken in is bounded. Before each frame a connection is asked whether there is a reason to stop it: its sends
+// or its loop's bytes in flight, a publish rate, output that the client does not read (throttle). Stopped, neither its
+// socket is read nor a frame that was read already is worked on. Beside that, frameMemory holds the reads of all sockets
+// when request frames keep too many receive buffers; it never stops a frame that is there.
+//
 // Promises to clients: a request is answered once, with its id; receipts of a producer come in the order of its sends;
 // MESSAGE never precedes SUCCESS; whatever may pass by itself is an error that clients retry; one producer's trouble
 // never costs the others on the connection. Bytes that are no protocol close the connection and leave at most one line
@@ -32,5 +37,11 @@
 //   - ServiceNotReady in the answer to a lookup closes the client's connection: quietCode (TestLookupErrors).
 //   - sink.Writable and the loop must not miss each other: the order in sink (TestSlowConsumer).
 //   - ConsumerBusy is final for some clients, so the one in the way is probed first (TestExclusiveTakeover).
+//   - A frame that waits in a stopped connection may keep the very memory whose release frees the sockets: so the two are
+//     independent, whichever ends first (TestQueuedFrameRateClearsFirst, TestQueuedFrameMemoryClearsFirst).
+//   - A loop that only holds a receive buffer for its next read keeps nothing: only frames count, or a broker whose reads
+//     are held would never free them (TestSmallFramesPinRoots).
+//   - Who is refused by a rate stands in a line; a rate that is changed, closed or gone with its topic must call the line
+//     (TestPublishRateChanges, TestPublishRateUnload).
 //   - A bundle's epoch must never shrink for a topic, so the number of bundles is stored with the namespace.
 package broker

@@ -104,6 +104,8 @@ func TestFrameMemoryReconfigured(t *testing.T) {
 	held("auto, more than 1.5 L", true)
 	limit(100)
 	held("auto stays active, between L/2 and L", true)
+	limit(130)
+	held("auto, below L after it was held", true)
 	limit(240)
 	held("auto, L/2", false)
 	limit(119)
@@ -118,6 +120,23 @@ func TestFrameMemoryReconfigured(t *testing.T) {
 	held("limit", true)
 	l.changed(-120)
 	held("nothing kept", false)
+}
+
+// The last release comes between the decision to hold reads and the new thresholds: whoever decides sees it.
+func TestFrameMemoryReleaseMeetsDecision(t *testing.T) {
+	l := &limiter{}
+	calls := 0
+	use := func() int64 {
+		if calls++; calls == 2 { // 1: is a look at the state worth it; 2: in the decision
+			l.changed(-200)
+		}
+		return 900
+	}
+	l.init(&Admission{MaxPublishBuffer: 100, MaxDirectMemory: 1000}, use, func() { l.changes.Add(1) })
+	l.changed(200)
+	if calls < 2 || l.throttled.Load() || l.used.Load() != 0 {
+		t.Errorf("held %t with %d kept after %d calls", l.throttled.Load(), l.used.Load(), calls)
+	}
 }
 
 // Charges and releases on many goroutines: in the end the state fits what is counted, however they met the changes.
@@ -330,6 +349,37 @@ func TestFrameMemoryAutoOnLiveConnections(t *testing.T) {
 		time.Sleep(time.Second)
 		if _, held := g.throttles(); held || g.s.memory.used.Load() != 0 {
 			t.Errorf("held with %d kept", g.s.memory.used.Load())
+		}
+	})
+}
+
+// Entries in the cache keep receive buffers, unless they are copied. The change counts for what comes after it.
+func TestCopyEntriesAtRunTime(t *testing.T) {
+	bubble(t, func(o *Options) {
+		o.Admission.FrameMemory, o.Cache.CopyEntries = FrameMemoryTracking, false
+	}, func(g *stage) {
+		g.subscribe(subscribing{topic: name(1), name: "s", id: 1})
+		g.publish(1, 0, "a")
+		synctest.Wait()
+		if n := g.s.memory.used.Load(); n == 0 {
+			t.Error("the cache keeps no receive buffer")
+		}
+		g.s.SetCopyEntries(true)
+		before := g.s.memory.used.Load()
+		g.publish(1, 1, "b")
+		synctest.Wait()
+		if n := g.s.memory.used.Load(); n != before {
+			t.Errorf("%d bytes kept with what was there before, %d now", before, n)
+		}
+		time.Sleep(5 * time.Second) // the cache lets go of the first
+		if n := g.s.memory.used.Load(); n != 0 {
+			t.Errorf("%d bytes kept", n)
+		}
+		g.s.SetCopyEntries(false)
+		g.publish(1, 2, "c")
+		synctest.Wait()
+		if n := g.s.memory.used.Load(); n == 0 {
+			t.Error("the cache copies still")
 		}
 	})
 }

@@ -353,6 +353,8 @@ func TestQueuedFrameClose(t *testing.T) {
 			_ = g.conn.Close()
 			if ours {
 				g.onLoop(func() { g.c.ec.Close(errReplaced) })
+				g.onLoop(func() {})
+				g.nobodyWaits()
 			}
 			time.Sleep(10 * time.Second)
 			g.s.memory.changed(-pressure)
@@ -386,6 +388,12 @@ func (g *stage) idle() {
 	if n := g.s.memory.used.Load(); n != 0 {
 		g.t.Errorf("%d bytes kept", n)
 	}
+	g.nobodyWaits()
+}
+
+// nobodyWaits checks that the lines of all rates are empty.
+func (g *stage) nobodyWaits() {
+	g.t.Helper()
 	for _, h := range g.s.topics.all(nil) {
 		for _, l := range []*publishLimit{&h.limit, &g.s.publishLimit} {
 			l.mu.Lock()
