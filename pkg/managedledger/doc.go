@@ -21,8 +21,9 @@
 //   - LastConfirmed never goes back.
 //   - A group of bookies that stops acknowledging costs LedgerStallTimeout, not an election (trouble.go).
 //   - An owner that another one has replaced completes nothing that the new one does not see, and is told: Lost.
-//   - A receipt for an acknowledgement means that it survives a crash. Other acknowledgements survive a crash when they
-//     are older than CursorFlushInterval.
+//   - A receipt for an acknowledgement means that it survives a crash, unless the cursor has more than MaxUnackedRanges
+//     holes before it (a warning says so). Other acknowledgements survive a crash when they are older than
+//     CursorFlushInterval.
 //
 // Callers are topic, and admin through it. A ManagedLedger lives on the topic's executor and a Cursor on its
 // subscription's; neither has a lock, both assert their executor in invariants builds. Between the two go the view of

@@ -45,10 +45,18 @@ type Options struct {
 	CursorFlushInterval time.Duration
 	// MaxUnackedRanges (managedLedgerMaxUnackedRangesToPersist) bounds the ranges in a cursor's stored state, and
 	// MaxUnackedRangesInMetadata (managedLedgerMaxUnackedRangesToPersistInMetadataStore) those kept in the metadata by a
-	// clean close; with more the state stays in the cursor's ledger.
+	// clean close; with more the state stays in the cursor's ledger. Acknowledgements beyond MaxUnackedRanges are answered
+	// and are lost in a crash.
 	MaxUnackedRanges           int
 	MaxUnackedRangesInMetadata int
 }
+
+// A state is one entry, or one metadata value, and has to fit: what is too large is refused for good, and nothing would
+// be stored any more. A range takes 3 to 7 bytes as long as its ledger has less than two million entries.
+const (
+	mostUnackedRanges           = 1_000_000 // 7 MB; bookies take commands of 7 MiB
+	mostUnackedRangesInMetadata = 300_000   // 2.8 MB in base64; values have at most 4 MiB
+)
 
 // EnsureDefaults fills what is zero.
 func (o *Options) EnsureDefaults() {
@@ -82,8 +90,10 @@ func (o *Options) Validate() error {
 	check(o.CloseTimeout > 0, "CloseTimeout", o.CloseTimeout)
 	check(o.CursorMaxEntriesPerLedger > 0, "CursorMaxEntriesPerLedger", o.CursorMaxEntriesPerLedger)
 	check(o.CursorFlushInterval > 0, "CursorFlushInterval", o.CursorFlushInterval)
-	check(o.MaxUnackedRanges > 0, "MaxUnackedRanges", o.MaxUnackedRanges)
-	check(o.MaxUnackedRangesInMetadata > 0, "MaxUnackedRangesInMetadata", o.MaxUnackedRangesInMetadata)
+	check(o.MaxUnackedRanges > 0 && o.MaxUnackedRanges <= mostUnackedRanges,
+		fmt.Sprintf("MaxUnackedRanges, of 1 to %d,", mostUnackedRanges), o.MaxUnackedRanges)
+	check(o.MaxUnackedRangesInMetadata > 0 && o.MaxUnackedRangesInMetadata <= mostUnackedRangesInMetadata,
+		fmt.Sprintf("MaxUnackedRangesInMetadata, of 1 to %d,", mostUnackedRangesInMetadata), o.MaxUnackedRangesInMetadata)
 	return errors.Join(errs...)
 }
 
