@@ -32,7 +32,7 @@ func TestPublishRateIsPrecise(t *testing.T) {
 						}
 						go func() { _, _ = other.conn.Write(b) }()
 					}
-					time.Sleep(seconds*time.Second - time.Since(start))
+					elapse(seconds*time.Second - time.Since(start))
 					var windows [seconds]int
 					for i, other := range stages {
 						_ = other.conn.Close()
@@ -82,7 +82,7 @@ func TestPublishRateChanges(t *testing.T) {
 		}
 		count := func(d time.Duration, want int) {
 			t.Helper()
-			time.Sleep(d)
+			elapse(d)
 			if n := len(g.stored()); n < want-1 || n > want+1 {
 				t.Errorf("%d messages, want %d", n, want)
 			}
@@ -148,11 +148,11 @@ func TestPublishRateDebt(t *testing.T) {
 		if n := len(g.stored()); n != 1 {
 			t.Fatalf("%d receipts", n)
 		}
-		time.Sleep(59 * time.Second)
+		elapse(59 * time.Second)
 		if n := len(g.stored()); n != 1 {
 			t.Errorf("%d receipts within a minute", n)
 		}
-		time.Sleep(2 * time.Second)
+		elapse(2 * time.Second)
 		if n := len(g.stored()); n != 2 {
 			t.Errorf("%d receipts after it", n)
 		}

@@ -105,6 +105,9 @@ func (g *stage) stored() []uint64 {
 	return slices.Clone(g.mu.receipts)
 }
 
+// elapse lets virtual time go by.
+func elapse(d time.Duration) { time.Sleep(d) }
+
 // push writes in the background: a pipe has no buffer.
 func (g *stage) push(b []byte) {
 	go func() { _, _ = g.conn.Write(b) }()
