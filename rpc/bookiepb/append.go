@@ -141,39 +141,6 @@ func refBuffer(data []byte, pool mem.BufferPool) mem.Buffer {
 	return mem.NewBuffer(&data, pool)
 }
 
-// InboundAppend is a received AppendRequest whose Commands alias gRPC's buffer. Call Free before the next RecvMsg into
-// it and when done; Commands are invalid afterwards.
-type InboundAppend struct {
-	Commands []byte
-	buf      mem.Buffer
-}
-
-// Free gives the buffer back.
-func (m *InboundAppend) Free() {
-	if m.buf != nil {
-		m.buf.Free()
-	}
-	m.buf, m.Commands = nil, nil
-}
-
-func (m *InboundAppend) unmarshalWire(data mem.BufferSlice, pool mem.BufferPool) error {
-	m.Free()
-	m.buf = data.MaterializeToBuffer(pool)
-	b := m.buf.ReadOnlyData()
-	for len(b) > 0 {
-		f, n, err := nextField(b)
-		if err != nil {
-			m.Free()
-			return err
-		}
-		if f.number == 1 && f.kind == protowire.BytesType {
-			m.Commands = f.bytes
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
 // AppendResults is a received AppendResponse. Results is used again by the next RecvMsg into it.
 type AppendResults struct {
 	Results []PlainResult

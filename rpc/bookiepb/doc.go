@@ -7,11 +7,9 @@
 //	AppendBody             ──► one pooled buffer + references to payloads ──► wire   (large payloads are not copied)
 //	ReadBody               ──► a small head + a reference to the entries  ──► wire
 //	wire ──► AppendRequest, ReadResponse: one fresh buffer that the bytes field aliases (one copy, not two)
-//	wire ──► InboundAppend: aliases gRPC's buffer until Free
 //	wire ──► AppendResults: decoded into a slice that is used again
 //
-// Codec values are stateless and safe for concurrent use. AppendBody, InboundAppend and AppendResults belong to one
-// goroutine.
+// Codec values are stateless and safe for concurrent use. AppendBody and AppendResults belong to one goroutine.
 //
 // Non-obvious:
 //   - gRPC forgets some buffers when a connection breaks, without freeing them. References to payloads are therefore
