@@ -307,29 +307,3 @@ func TestNewestLaws(t *testing.T) {
 		}
 	}
 }
-
-// TestOwner: everybody proposes the same, keys spread, and only the keys of who left move.
-func TestOwner(t *testing.T) {
-	if _, ok := Owner("k", nil); ok {
-		t.Fatal("an owner out of nobody")
-	}
-	members := []Member{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
-	shuffled := []Member{{Name: "d"}, {Name: "b"}, {Name: "a"}, {Name: "c"}}
-	count := map[string]int{}
-	for i := range 4000 {
-		key := fmt.Sprintf("public/default/0x%08x", i)
-		owner, _ := Owner(key, members)
-		if other, _ := Owner(key, shuffled); other.Name != owner.Name {
-			t.Fatalf("%s: %s or %s", key, owner.Name, other.Name)
-		}
-		count[owner.Name]++
-		if without, _ := Owner(key, members[1:]); owner.Name != "a" && without.Name != owner.Name {
-			t.Fatalf("%s moved from %s to %s though only a left", key, owner.Name, without.Name)
-		}
-	}
-	for name, n := range count {
-		if n < 850 || n > 1150 {
-			t.Errorf("%s owns %d of 4000", name, n)
-		}
-	}
-}

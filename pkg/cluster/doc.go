@@ -7,7 +7,7 @@
 //
 // It is a suggestion and never a decision: two members may see different sets, for as long as a partition lasts or a
 // process starves. Who owns what is decided by compare-and-set in the metadata and enforced by epochs at the bookies;
-// Owner only proposes who should try.
+// the members seen here only say who should try.
 //
 // All methods may be called from any goroutine, and none waits for the network except Open (it binds) and Close (it
 // takes leave). The set of members that it holds is merged from events, per process: a process is named by its stable

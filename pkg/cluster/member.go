@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"net"
 	"slices"
 	"strconv"
@@ -105,29 +104,4 @@ func WithRole(members []Member, role Role) []Member {
 		}
 	}
 	return out
-}
-
-// Owner proposes who should own key: all who see the same members propose the same one, keys spread evenly, and when
-// a member comes or goes only its own keys move (rendezvous hashing by name, so a restart moves nothing). ok is false
-// when there are no members.
-func Owner(key string, members []Member) (owner Member, ok bool) {
-	var best uint64
-	for _, m := range members {
-		weight := weigh(key, m.Name)
-		if !ok || weight > best || weight == best && m.Name < owner.Name {
-			owner, best, ok = m, weight, true
-		}
-	}
-	return owner, ok
-}
-
-func weigh(key, name string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	h.Write([]byte{0})
-	h.Write([]byte(key))
-	x := h.Sum64() // FNV's high bits hardly depend on the last bytes: mix
-	x = (x ^ x>>33) * 0xff51afd7ed558ccd
-	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
 }
