@@ -118,7 +118,7 @@ func (s *server) checkCluster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for address, status := range s.client.Status(ctx) {
-		if status.GetClusterId() != s.conf.bookieCluster {
+		if status != nil && status.GetClusterId() != s.conf.bookieCluster {
 			return fmt.Errorf("the bookie at %s is of cluster %q, bookieClusterId says %q: check metadataStoreUrl",
 				address, status.GetClusterId(), s.conf.bookieCluster)
 		}
@@ -128,7 +128,7 @@ func (s *server) checkCluster(ctx context.Context) error {
 
 func (s *server) openGossip() (err error) {
 	s.gossip, err = cluster.Open(cluster.Options{
-		Name: s.broker.ID(), Role: cluster.Broker, Cluster: s.conf.bookieCluster,
+		Name: s.broker.ID(), Role: cluster.Broker,
 		Services:  map[string]string{servicePulsar: s.broker.ServiceURL(), serviceIncarnation: s.broker.Incarnation()},
 		Bind:      s.conf.address(s.conf.gossip),
 		Advertise: s.conf.gossipAdvertise(),

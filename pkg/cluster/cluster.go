@@ -88,6 +88,7 @@ func (c *Cluster) config(description []byte) (*memberlist.Config, error) {
 	config.DeadNodeReclaimTime = c.opts.RejoinInterval
 	config.Logger = newMemberlistLogger(c.log)
 	config.Delegate = delegate{description}
+	config.Alive = doorman{}
 	config.Events = eventSink{c.events, c.ctx.Done()}
 	config.Transport = c.opts.transport
 	return config, nil

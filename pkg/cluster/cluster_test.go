@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand"
 	"net"
 	"reflect"
@@ -273,13 +274,84 @@ func TestPortTaken(t *testing.T) {
 
 // TestStrangersAreIgnored: gossip may bring anything.
 func TestStrangersAreIgnored(t *testing.T) {
+	meta, addr := []byte(`{"r":"broker"}`), net.IPv4(127, 0, 0, 1)
 	for _, n := range []memberlist.Node{
-		{Name: "noincarnation"}, {Name: "#x"}, {Name: "x#"}, {Name: "a#1", Meta: []byte("{")},
-		{Name: "a#1", Meta: []byte("{}")}, {Name: "a#1", Meta: make([]byte, 600)}, {Name: "a#1"},
+		{Name: "noincarnation", Meta: meta, Addr: addr, Port: 1},
+		{Name: "#x", Meta: meta, Addr: addr, Port: 1},
+		{Name: "x#", Meta: meta, Addr: addr, Port: 1},
+		{Name: "a#1", Meta: []byte("{"), Addr: addr, Port: 1},
+		{Name: "a#1", Meta: []byte("{}"), Addr: addr, Port: 1},
+		{Name: "a#1", Meta: make([]byte, 600), Addr: addr, Port: 1},
+		{Name: "a#1", Addr: addr, Port: 1},
+		{Name: "a#1", Meta: meta, Port: 1},
+		{Name: "a#1", Meta: meta, Addr: addr},
+		{},
 	} {
 		if m, ok := parseNode(&n); ok {
 			t.Errorf("%q became %+v", n.Name, m)
 		}
+		if err := (doorman{}).NotifyAlive(&n); err == nil {
+			t.Errorf("%q is let in", n.Name)
+		}
+	}
+	if err := (doorman{}).NotifyAlive(&memberlist.Node{Name: "a#1", Meta: meta, Addr: addr, Port: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoise: bytes that are no gossip change nothing, and fill no log.
+func TestNoise(t *testing.T) {
+	var lines lineCounter
+	opts := testOptions("a")
+	opts.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+	a := open(t, opts)
+	rng := rand.New(rand.NewSource(5))
+	udp, err := net.Dial("udp", a.Self().Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	for i := range 2000 {
+		noise := make([]byte, 1+rng.Intn(300))
+		rng.Read(noise)
+		noise[0] = byte(i % 16) // a type of message that exists
+		if _, err := udp.Write(noise); err != nil {
+			t.Fatal(err)
+		}
+		if i%50 == 0 {
+			tcp, err := net.Dial("tcp", a.Self().Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = tcp.Write(noise) // it may be closed already
+			tcp.Close()
+		}
+	}
+	b := open(t, testOptions("b", a))
+	sees(t, a, a, b)
+	sees(t, b, a, b)
+	if n := lines.n.Load(); n == 0 || n > 3*complaintsMost {
+		t.Errorf("%d lines in the log", n)
+	}
+}
+
+type lineCounter struct{ n atomic.Int64 }
+
+func (c *lineCounter) Write(b []byte) (int, error) {
+	c.n.Add(1)
+	return len(b), nil
+}
+
+func TestLimiter(t *testing.T) {
+	var l limiter
+	now := time.Unix(1000, 0)
+	for i := range complaintsMost + 7 {
+		if ok, _ := l.allow(now); ok != (i < complaintsMost) {
+			t.Fatalf("line %d: %v", i, ok)
+		}
+	}
+	if ok, held := l.allow(now.Add(complaintsEvery)); !ok || held != 7 {
+		t.Errorf("next interval: %v, %d held", ok, held)
 	}
 }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log"
 	"log/slog"
 	"maps"
@@ -35,6 +36,19 @@ func (s eventSink) send(n *memberlist.Node, gone bool) {
 func (s eventSink) NotifyJoin(n *memberlist.Node)   { s.send(n, false) }
 func (s eventSink) NotifyUpdate(n *memberlist.Node) { s.send(n, false) }
 func (s eventSink) NotifyLeave(n *memberlist.Node)  { s.send(n, true) }
+
+// doorman keeps what is no member of ours out of memberlist, which would probe it and tell everybody of it. It is called
+// under memberlist's lock.
+type doorman struct{}
+
+func (doorman) NotifyAlive(n *memberlist.Node) error {
+	if _, ok := parseNode(n); !ok {
+		return errStranger
+	}
+	return nil
+}
+
+var errStranger = errors.New("not a member of this kind")
 
 // delegate gives memberlist our description. We gossip nothing else: tables belong into the metadata.
 type delegate struct{ description []byte }
@@ -71,8 +85,7 @@ func (c *Cluster) follow() {
 func (c *Cluster) take(alive map[string]Member, ev *event) {
 	m, ok := parseNode(&ev.node)
 	switch {
-	case !ok:
-		c.log.Warn("stranger in gossip ignored", "node", ev.node.Name)
+	case !ok: // cannot be: doorman
 	case ev.gone:
 		delete(alive, ev.node.Name)
 		c.log.Info("member gone", "member", m.Name, "incarnation", m.Incarnation)
@@ -102,11 +115,14 @@ func (c *Cluster) publish(alive []Member) {
 }
 
 // newMemberlistLogger brings memberlist's lines to slog. Its level is a word in brackets.
-func newMemberlistLogger(to *slog.Logger) *log.Logger { return log.New(lineWriter{to}, "", 0) }
+func newMemberlistLogger(to *slog.Logger) *log.Logger { return log.New(&lineWriter{to: to}, "", 0) }
 
-type lineWriter struct{ to *slog.Logger }
+type lineWriter struct {
+	to         *slog.Logger
+	complaints limiter
+}
 
-func (w lineWriter) Write(line []byte) (int, error) {
+func (w *lineWriter) Write(line []byte) (int, error) {
 	level, text := slog.LevelDebug, bytes.TrimSpace(line)
 	for prefix, l := range map[string]slog.Level{
 		"[ERR] ": slog.LevelInfo, "[WARN] ": slog.LevelDebug, "[INFO] ": slog.LevelDebug, "[DEBUG] ": slog.LevelDebug - 4,
@@ -116,6 +132,20 @@ func (w lineWriter) Write(line []byte) (int, error) {
 			break
 		}
 	}
-	w.to.Log(context.Background(), level, string(bytes.TrimPrefix(text, []byte("memberlist: "))))
+	ctx := context.Background()
+	if !w.to.Enabled(ctx, level) {
+		return len(line), nil
+	}
+	var args []any
+	if level >= slog.LevelInfo {
+		ok, held := w.complaints.allow(time.Now())
+		if !ok {
+			return len(line), nil
+		}
+		if held > 0 {
+			args = []any{"suppressed", held}
+		}
+	}
+	w.to.Log(ctx, level, string(bytes.TrimPrefix(text, []byte("memberlist: "))), args...)
 	return len(line), nil
 }

@@ -62,7 +62,7 @@ func encodeMeta(role Role, services map[string]string) ([]byte, error) {
 // parseNode makes a Member of what gossip says; ok is false for strangers.
 func parseNode(n *memberlist.Node) (Member, bool) {
 	name, incarnation, ok := strings.Cut(n.Name, nameSeparator)
-	if !ok || name == "" || incarnation == "" || len(n.Meta) > memberlist.MetaMaxSize {
+	if !ok || name == "" || incarnation == "" || len(n.Meta) > memberlist.MetaMaxSize || len(n.Addr) == 0 || n.Port == 0 {
 		return Member{}, false
 	}
 	var m meta

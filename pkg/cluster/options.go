@@ -25,7 +25,8 @@ type Options struct {
 	// Name is the member's stable id, the same after a restart. Required, at most 128 bytes.
 	Name string
 	Role Role
-	// Cluster keeps clusters apart that can reach each other; all members use the same.
+	// Cluster keeps clusters apart that can reach each other; all members use the same. Default: "geminga". There is
+	// always a name, because it is what tells gossip from noise.
 	Cluster string
 	// Services are addresses that others need, by name, for example "pulsar", "http", "grpc". They travel with every
 	// gossip message about the member, so keep them few and short: all together at most 512 bytes.
@@ -60,6 +61,9 @@ type Options struct {
 func (o *Options) EnsureDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Cluster == "" {
+		o.Cluster = "geminga"
 	}
 	if o.ProbeInterval == 0 {
 		o.ProbeInterval = time.Second
