@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"geminga/cmd/internal/daemon"
@@ -235,21 +234,3 @@ const (
 	servicePulsar      = "pulsar"
 	serviceIncarnation = "inc"
 )
-
-// members is gossip as the broker sees it. Before gossip runs, and in standalone, nobody else is there.
-type members struct {
-	cluster atomic.Pointer[cluster.Cluster]
-}
-
-// Brokers returns the brokers that are alive.
-func (m *members) Brokers() []broker.Member {
-	c := m.cluster.Load()
-	if c == nil {
-		return nil
-	}
-	var out []broker.Member
-	for _, b := range cluster.WithRole(c.Members(), cluster.Broker) {
-		out = append(out, broker.Member{ID: b.Name, Incarnation: b.Services[serviceIncarnation], ServiceURL: b.Services[servicePulsar]})
-	}
-	return out
-}
