@@ -8,12 +8,16 @@ import (
 )
 
 func main() {
+	look := tool{out: os.Stdout, notes: os.Stderr}
 	os.Exit(daemon.Program{
 		Name: "bookied",
 		Doc:  "stores the ledgers and the metadata of a Geminga cluster",
 		Commands: []daemon.Command{
 			{Name: "init", Doc: "prepare an empty data directory, once", Run: initCommand},
 			{Name: "run", Doc: "serve a prepared data directory", Run: runCommand},
+			{Name: "inspect", Doc: "list groups, ledgers or segments of a stopped bookie's directory", Run: look.inspect},
+			{Name: "verify", Doc: "check every checksum in a stopped bookie's directory", Run: look.verify},
+			{Name: "dump", Doc: "print entries of a ledger from a stopped bookie's directory", Run: look.dump},
 			{Name: "config", Doc: "print the settings and where each value comes from", Run: configCommand},
 		},
 	}.Main(os.Args[1:]))

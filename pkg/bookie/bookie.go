@@ -84,7 +84,7 @@ func (b *Bookie) open() error {
 		return fmt.Errorf("%w: %s belongs to cluster %q, not %q", ErrWrongCluster, o.DataDir, b.self.clusterID, o.ClusterID)
 	}
 	b.log = o.Logger.With("bookie", b.self.bookieID)
-	if b.lock, err = o.FS.Lock(filepath.Join(o.DataDir, "lock")); err != nil {
+	if b.lock, err = o.FS.Lock(filepath.Join(o.DataDir, lockFile)); err != nil {
 		if errors.Is(err, vfs.ErrLocked) {
 			return fmt.Errorf("data directory %s is in use by another process", o.DataDir)
 		}

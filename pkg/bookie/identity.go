@@ -14,6 +14,9 @@ import (
 // clusterFile is in every data directory. It is written once.
 const clusterFile = "cluster.json"
 
+// lockFile is locked by the process that works with the data directory.
+const lockFile = "lock"
+
 // clusterFormat is the version of the file and of the directory's layout.
 const clusterFormat = 1
 

@@ -123,6 +123,10 @@ func (s journalStore) GetUint64(key []byte) (uint64, error) {
 	if err != nil || len(v) == 0 {
 		return 0, err
 	}
+	return decodeUint64(string(key), v)
+}
+
+func decodeUint64(key string, v []byte) (uint64, error) {
 	if len(v) != 8 {
 		return 0, fmt.Errorf("%w: stable value %q has %d bytes", ErrDamaged, key, len(v))
 	}

@@ -83,6 +83,11 @@
 // Then it makes what it read durable (it may have come from the page cache of a process that died before its sync),
 // puts an end mark over the torn rest, and begins a new segment.
 //
+// # Looking without recovering
+//
+// OpenReader reads a journal that no process writes with the same code, and changes nothing: what recovery would find,
+// where it would find damage, and what each segment is good for. The lock of the directory keeps writers out meanwhile.
+//
 // # Non-obvious
 //
 //   - A torn batch and a damaged last batch look the same. The end mark settles it for all segments but the newest after
@@ -95,5 +100,6 @@
 //     lost. Whoever adds a kind of record must count it in publish and in replay alike. TestBitFlips.
 //   - A segment is recycled only when no log has an entry in it, so a log that recovery rebuilds without it is right.
 //     TestCrashSweep, which recycles.
+//   - survey, used, identify and replay change no file, because a Reader calls them too. TestReaderAgreesWithRecovery.
 //   - Entries that were compacted or truncated away keep their Place until the segment is recycled: ledgers live there.
 package journal

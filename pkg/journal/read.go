@@ -12,6 +12,11 @@ func (g *Group) Get(index uint64, rec *Record) error {
 	if err != nil {
 		return err
 	}
+	return g.load(index, p, rec)
+}
+
+// load reads the record at p, which has to be that of index.
+func (g *Group) load(index uint64, p Place, rec *Record) error {
 	h, b, err := g.j.fetch(p, nil)
 	if errors.Is(err, errGone) { // compacted and recycled meanwhile
 		return ErrNotFound

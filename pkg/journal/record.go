@@ -16,3 +16,6 @@ type Place struct {
 	Offset  int64
 	Length  int32 // of the whole record, header included
 }
+
+// DataOffset is where the record's Data begins in the segment.
+func (p Place) DataOffset() int64 { return p.Offset + recordHeaderLen }

@@ -24,9 +24,14 @@ func (j *Journal) restore() error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.lock = lock
-	files, err := j.survey()
+	files, spares, err := j.survey()
 	if err != nil {
 		return err
+	}
+	for _, name := range spares {
+		if err := j.keepSpare(filepath.Join(o.Dir, name)); err != nil {
+			return err
+		}
 	}
 	if files, err = j.dropUnused(files); err != nil {
 		return err
@@ -34,33 +39,30 @@ func (j *Journal) restore() error {
 	if err := j.identify(files); err != nil {
 		return err
 	}
-	return j.replay(files)
+	return j.replay(files, watch{})
 }
 
-// survey finds the segments and their headers, oldest first, and the spares.
-func (j *Journal) survey() ([]*file, error) {
+// survey finds the segments and their headers, oldest first, and the names of the spares. It changes nothing.
+func (j *Journal) survey() (files []*file, spares []string, err error) {
 	names, err := j.opts.FS.List(j.opts.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("journal: list %s: %w", j.opts.Dir, err)
+		return nil, nil, fmt.Errorf("journal: list %s: %w", j.opts.Dir, err)
 	}
-	var files []*file
 	for _, name := range names {
 		if number, ok := parseName(name, segmentSuffix); ok {
 			f, err := j.inspect(number)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			files = append(files, f)
 		} else if _, ok := parseName(name, spareSuffix); ok {
-			if err := j.keepSpare(filepath.Join(j.opts.Dir, name)); err != nil {
-				return nil, err
-			}
+			spares = append(spares, name)
 		} else if name != lockName {
 			j.opts.Logger.Warn("journal directory holds something else", "dir", j.opts.Dir, "name", name)
 		}
 	}
 	slices.SortFunc(files, func(a, b *file) int { return int(int64(a.number) - int64(b.number)) })
-	return files, nil
+	return files, spares, nil
 }
 
 // inspect reads the header of a segment.
@@ -101,41 +103,45 @@ func (j *Journal) discard(path string) error {
 	return nil
 }
 
-// dropUnused takes away the segments at the end whose beginning never became durable: prepared ones, and one whose
-// head was torn. Nothing was ever answered for them, if they hold no batch behind the head.
-//
-// A damaged header on a segment that was in use must not pass for that. It shows by a batch behind the head, or by the
-// segment before being gone: that is recycled only once this one's head is durable.
+// dropUnused takes away the segments at the end that were never in use.
 func (j *Journal) dropUnused(files []*file) ([]*file, error) {
-	dropped := false
-	for len(files) > 0 {
-		f := files[len(files)-1]
-		if f.valid {
-			break
-		}
-		used, err := j.inUse(f)
-		if err != nil {
-			return nil, err
-		}
-		if used {
-			break
-		}
-		follows := f.number == 1 || len(files) > 1 && files[len(files)-2].number == f.number-1
-		if !follows {
-			return nil, &CorruptError{0, 0, f.number, 0, "header of the newest segment, and the one before is gone"}
-		}
-		if err := j.putAside(f); err != nil {
-			return nil, err
-		}
-		files, dropped = files[:len(files)-1], true
+	used, err := j.used(files)
+	if err != nil || used == len(files) {
+		return files, err
 	}
-	if !dropped {
-		return files, nil
+	for i := len(files) - 1; i >= used; i-- {
+		if err := j.putAside(files[i]); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.opts.FS.SyncDir(j.opts.Dir); err != nil {
 		return nil, fmt.Errorf("journal: sync %s: %w", j.opts.Dir, err)
 	}
-	return files, nil
+	return files[:used], nil
+}
+
+// used returns how many of the files were in use. Those after them are segments whose beginning never became durable:
+// prepared ones, and one whose head was torn. Nothing was ever answered for them, if they hold no batch behind the head.
+//
+// A damaged header on a segment that was in use must not pass for that. It shows by a batch behind the head, or by the
+// segment before being gone: that is recycled only once this one's head is durable.
+func (j *Journal) used(files []*file) (int, error) {
+	n := len(files)
+	for ; n > 0 && !files[n-1].valid; n-- {
+		f := files[n-1]
+		used, err := j.inUse(f)
+		if err != nil {
+			return n, err
+		}
+		if used {
+			break
+		}
+		follows := f.number == 1 || n > 1 && files[n-2].number == f.number-1
+		if !follows {
+			return n, &CorruptError{0, 0, f.number, 0, "header of the newest segment, and the one before is gone"}
+		}
+	}
+	return n, nil
 }
 
 // inUse reports whether a segment without a valid header has a batch behind its head.
@@ -192,8 +198,8 @@ func (j *Journal) identify(files []*file) error {
 }
 
 // replay reads all segments, each once from front to back, and leaves the writer where they end.
-func (j *Journal) replay(files []*file) error {
-	r := &replay{groups: j.groups, new: j.newGroup, suspects: map[uint32]*CorruptError{}}
+func (j *Journal) replay(files []*file, w watch) error {
+	r := &replay{groups: j.groups, new: j.newGroup, suspects: map[uint32]*CorruptError{}, watch: w}
 	for i, f := range files {
 		var b bounds
 		if i+1 < len(files) {

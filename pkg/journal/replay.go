@@ -34,6 +34,14 @@ type replay struct {
 	list     []found
 	damage   int
 	first    *CorruptError
+	watch    watch
+}
+
+// watch is told what replay meets. Recovery listens to nothing; a Reader reports it.
+type watch struct {
+	batch  func(r *replay, h *batchHeader, off int64) error // it is about to be applied; r.list has its records
+	torn   func(segment uint64, off int64)                  // it is cut: damaged, and not proved to have been synced
+	damage func(why *CorruptError)
 }
 
 // file is a segment as it was found in the directory.
@@ -97,6 +105,14 @@ func (r *replay) step(f *file, b bounds, off int64, expected uint64) (int64, boo
 	end := off + padded(batchHeaderLen+int64(h.length))
 	if !whole && !b.sealed {
 		if later, err := r.proof(f, end, expected+1); err != nil || !later {
+			if err == nil && r.watch.torn != nil {
+				r.watch.torn(f.number, off)
+			}
+			return 0, false, err
+		}
+	}
+	if r.watch.batch != nil {
+		if err := r.watch.batch(r, &h, off); err != nil {
 			return 0, false, err
 		}
 	}
@@ -149,6 +165,9 @@ func (r *replay) note(why *CorruptError) {
 	r.damage++
 	if r.first == nil {
 		r.first = why
+	}
+	if r.watch.damage != nil {
+		r.watch.damage(why)
 	}
 }
 

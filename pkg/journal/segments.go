@@ -21,6 +21,9 @@ const (
 	maxOpen   = 128 // files kept open for reading
 )
 
+// SegmentName is the name of a segment's file.
+func SegmentName(segment uint64) string { return segmentName(segment) }
+
 func segmentName(segment uint64) string { return fmt.Sprintf("%012d%s", segment, segmentSuffix) }
 func spareName(n uint64) string         { return fmt.Sprintf("%012d%s", n, spareSuffix) }
 

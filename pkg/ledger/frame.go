@@ -49,6 +49,9 @@ func NextEntry(body []byte) (payload, rest []byte, err error) {
 	return payload, rest, nil
 }
 
+// CutEntry splits the first frame off body without comparing the checksum: for tools that go on behind damage.
+func CutEntry(body []byte) (payload []byte, crc uint32, rest []byte, ok bool) { return cutEntry(body) }
+
 // cutEntry splits the first frame off body without looking at the payload.
 func cutEntry(body []byte) (payload []byte, crc uint32, rest []byte, ok bool) {
 	if len(body) < EntryHeaderLen {

@@ -11,8 +11,13 @@ import (
 
 // lockFile takes flock, not a POSIX record lock: flock belongs to the open file, so a second opener in the same
 // process is refused too, and closing some other descriptor of the file does not drop it.
-func lockFile(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+func lockFile(f *os.File) error { return flock(f, unix.LOCK_EX) }
+
+// shareLock keeps out who would take the lock alone, and goes together with others that share it.
+func shareLock(f *os.File) error { return flock(f, unix.LOCK_SH) }
+
+func flock(f *os.File, how int) error {
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return ErrLocked
 	}

@@ -10,6 +10,9 @@
 //	fallocate,   synced; Crash     of another FS
 //	flock        is a power cut
 //
+// ReadOnly wraps any of them and refuses what would change anything: tools that look at a stopped process's files cannot
+// do harm by mistake.
+//
 // The contract of FS and File is that of POSIX with nothing added: data is safe after SyncData of its file returned
 // nil, a name is safe after SyncDir of its directory returned nil, and nothing else is. Mem is as mean as that
 // contract allows, so that code tested on it does not lean on what one kernel happens to do.

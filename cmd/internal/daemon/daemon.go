@@ -23,6 +23,21 @@ type Command struct {
 	Run  func(ctx context.Context, args []string) error
 }
 
+// ExitError is an error with an exit code of its own, for commands whose result is more than yes or no.
+type ExitError struct {
+	Code int
+	Err  error // nil: the command has said everything itself
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
 // Program is a daemon's command line.
 type Program struct {
 	Name     string
@@ -30,7 +45,8 @@ type Program struct {
 	Commands []Command
 }
 
-// Main runs the subcommand that the arguments name and returns the exit code: 0, 1 for an error, 2 for wrong usage.
+// Main runs the subcommand that the arguments name and returns the exit code: 0, 1 for an error, 2 for wrong usage, or
+// what an ExitError says.
 // The context ends with SIGINT or SIGTERM; a second signal ends the process at once.
 func (p Program) Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -44,17 +60,27 @@ func (p Program) Main(args []string) int {
 		if c.Name != args[0] {
 			continue
 		}
-		switch err := c.Run(ctx, args[1:]); {
-		case err == nil || errors.Is(err, flag.ErrHelp):
-			return 0
-		default:
-			fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, explain(err))
-			return 1
-		}
+		return p.finish(c.Run(ctx, args[1:]))
 	}
 	fmt.Fprintf(os.Stderr, "%s: no command %q\n", p.Name, args[0])
 	p.usage(os.Stderr)
 	return 2
+}
+
+// finish says what went wrong and returns the exit code.
+func (p Program) finish(err error) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	code := 1
+	var exit *ExitError
+	if errors.As(err, &exit) {
+		code = exit.Code
+	}
+	if exit == nil || exit.Err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, explain(err))
+	}
+	return code
 }
 
 func (p Program) usage(w io.Writer) {

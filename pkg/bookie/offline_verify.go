@@ -1,0 +1,137 @@
+package bookie
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+)
+
+// Damage is a place in a data directory whose bytes are not what was written.
+type Damage struct {
+	File    string          `json:"file"`              // below the directory of its kind
+	Group   ledger.GroupID  `json:"group"`             // 0 with an empty Ledger: the damage hides whose it is, or it is the metadata group's
+	Index   uint64          `json:"index"`             // in the group's log; 0: hidden
+	Segment uint64          `json:"segment,omitempty"` // of the journal
+	Offset  int64           `json:"offset"`            // in the file
+	Ledger  *ledger.ID      `json:"ledger,omitempty"`
+	Entry   *ledger.EntryID `json:"entry,omitempty"`
+	Reason  string          `json:"reason"`
+}
+
+// Torn is a write that was under way when the process died. It was never answered, and goes when the bookie starts.
+type Torn struct {
+	Segment uint64 `json:"segment"`
+	Offset  int64  `json:"offset"`
+}
+
+// VerifyReport is what Verify found.
+type VerifyReport struct {
+	Clean     bool     `json:"clean"`
+	Segments  int      `json:"segments"`
+	Batches   int      `json:"batches"`
+	Records   int      `json:"records"`      // entries of group logs, in the journal
+	Entries   int      `json:"entries"`      // of ledgers
+	Bytes     int64    `json:"bytes"`        // payload of the entries of ledgers
+	Metadata  int      `json:"metadataLogs"` // entries of the metadata group's log
+	Snapshots int      `json:"metadataSnapshots"`
+	Torn      []Torn   `json:"torn"`
+	Damage    []Damage `json:"damage"`
+}
+
+// Verify says what is damaged. Every record of the journal and every entry in it was compared with its checksum when the
+// directory was opened, those included that nothing needs any more. The log of the metadata group has no checksums: it
+// is decoded.
+func (d *Offline) Verify() (*VerifyReport, error) {
+	r := &VerifyReport{
+		Entries: d.entries.entries, Bytes: d.entries.bytes, Torn: []Torn{}, Damage: []Damage{},
+	}
+	for _, s := range d.Segments() {
+		if s.State == journal.SegmentUnused || s.State == journal.SegmentSpare {
+			continue
+		}
+		r.Segments++
+		r.Batches += s.Batches
+		r.Records += s.Entries
+		if s.TornAt > 0 {
+			r.Torn = append(r.Torn, Torn{s.Number, s.TornAt})
+		}
+	}
+	for _, c := range d.journal.Damage() {
+		r.Damage = append(r.Damage, Damage{
+			File: segmentFile(c.Segment), Group: ledger.GroupID(c.Group), Index: c.Index, Segment: c.Segment, Offset: c.Offset, Reason: c.Reason,
+		})
+	}
+	r.Damage = append(r.Damage, d.entries.damage...)
+	if d.meta != nil {
+		if err := d.meta.verify(r); err != nil {
+			return nil, err
+		}
+	}
+	r.Clean = len(r.Damage) == 0
+	return r, nil
+}
+
+func segmentFile(n uint64) string { return filepath.Join("journal", journal.SegmentName(n)) }
+
+// entryCheck looks at every entry of every append command in the journal.
+type entryCheck struct {
+	entries int
+	bytes   int64
+	damage  []Damage
+}
+
+// visit is called with each record that is intact as the journal wrote it. What it finds was damaged before: on its way
+// from the broker, or in memory.
+func (c *entryCheck) visit(group uint32, rec *journal.Record, p journal.Place) error {
+	if raft.LogType(rec.Type) != raft.LogCommand {
+		return nil
+	}
+	d := Damage{File: segmentFile(p.Segment), Group: ledger.GroupID(group), Index: rec.Index, Segment: p.Segment}
+	for rest := rec.Data; len(rest) > 0; {
+		d.Offset = p.DataOffset() + int64(len(rec.Data)-len(rest))
+		cmd, tail, err := ledger.NextCommand(rest)
+		if err != nil {
+			d.Reason = err.Error()
+			c.damage = append(c.damage, d)
+			return nil
+		}
+		if cmd.Op == ledger.OpAppend {
+			end := p.DataOffset() + int64(len(rec.Data)-len(tail))
+			c.body(&cmd, d, end-int64(len(cmd.Body)))
+		}
+		rest = tail
+	}
+	return nil
+}
+
+// body walks the entries of an append command; off is where its body begins in the segment.
+func (c *entryCheck) body(cmd *ledger.Command, d Damage, off int64) {
+	report := func(entry ledger.EntryID, off int64, format string, args ...any) {
+		d := d
+		id := cmd.Ledger
+		d.Ledger, d.Entry, d.Offset, d.Reason = &id, &entry, off, fmt.Sprintf(format, args...)
+		c.damage = append(c.damage, d)
+	}
+	body := cmd.Body
+	for i := range cmd.Count {
+		entry, at := cmd.First+ledger.EntryID(i), off+int64(len(cmd.Body)-len(body))
+		payload, crc, rest, ok := ledger.CutEntry(body)
+		if !ok {
+			report(entry, at, "broken frame of an entry")
+			return
+		}
+		if got := ledger.Checksum(payload); got != crc {
+			report(entry, at, "checksum of the entry is %08x, expected %08x", got, crc)
+		}
+		c.entries++
+		c.bytes += int64(len(payload))
+		body = rest
+	}
+	if len(body) > 0 {
+		report(cmd.First+ledger.EntryID(cmd.Count)-1, off+int64(len(cmd.Body)-len(body)), "%d bytes after the last entry of a command", len(body))
+	}
+}

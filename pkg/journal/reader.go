@@ -1,0 +1,285 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"geminga/pkg/vfs"
+)
+
+// Reader is a journal that no process writes, opened by OpenReader: what recovery would make of it, without the
+// recovery. Not one byte of the directory changes. One goroutine uses it at a time.
+//
+// It shares the code that finds and checks segments, batches and records with Open, so the two agree on what is there
+// and what is damaged. It does not do what Open does then: seal the newest segment, trim it, begin another, keep or
+// remove spares.
+type Reader struct {
+	j        *Journal
+	segments []SegmentInfo
+	damage   []CorruptError
+	visit    func(group uint32, rec *Record, p Place) error
+	ctx      context.Context // of OpenReader, while it runs
+}
+
+// ReadOptions say what to read.
+type ReadOptions struct {
+	// Dir is the directory of the journal.
+	Dir string
+	// FS is where Dir is. Default: vfs.Disk. It is used through vfs.ReadOnly.
+	FS vfs.FS
+	// Visit is called for every intact entry of every group, in the order of the journal, those included that were
+	// truncated or compacted away later. The slices of rec are valid during the call. An error ends OpenReader.
+	Visit func(group uint32, rec *Record, p Place) error
+}
+
+// SegmentState says what a segment's file is good for.
+type SegmentState string
+
+// The states of a segment.
+const (
+	SegmentLive       SegmentState = "live"       // the log of a group has an entry in it
+	SegmentRecyclable SegmentState = "recyclable" // no log needs it: Recycle would take it
+	SegmentNewest     SegmentState = "newest"     // what was written last
+	SegmentUnused     SegmentState = "unused"     // prepared, never begun
+	SegmentSpare      SegmentState = "spare"      // a recycled file; Number is its own
+)
+
+// SegmentInfo describes one file of a journal.
+type SegmentInfo struct {
+	Number      uint64
+	State       SegmentState
+	Size        int64  // of the file
+	Used        int64  // bytes from its beginning to the end of its last batch
+	Batches     int    // head and end mark included
+	FirstBatch  uint64 // number
+	Entries     int    // entry records
+	First, Last EntryRef
+	LiveEntries int   // entries that are in the log of a group now
+	LiveBytes   int64 // of their records
+	Ended       bool  // by an end mark: it was followed by another segment, or the journal was closed
+	TornAt      int64 // offset of a last batch that was cut because it is torn and was never answered; 0: none
+}
+
+// EntryRef names an entry. Group 0 and index 0: none.
+type EntryRef struct {
+	Group uint32
+	Index uint64
+	Term  uint64
+}
+
+// GroupInfo describes the log of one group.
+type GroupInfo struct {
+	ID          uint32
+	First, Last uint64 // 0, 0 when the log is empty
+	LastTerm    uint64 // of the last entry; 0 when it cannot be read
+	Bytes       int64  // of the records
+	Unreadable  int    // entries of the log that are damaged or lost
+	Damage      error  // what would stop the group: a *CorruptError, or nil
+}
+
+// OpenReader locks the directory against a process that writes it, and reads every byte of the journal once. The error
+// is about what could not be read at all; damage is what Damage returns.
+func OpenReader(ctx context.Context, o ReadOptions) (*Reader, error) {
+	jo := Options{Dir: o.Dir, FS: o.FS}
+	jo.EnsureDefaults()
+	jo.FS = vfs.NewReadOnly(jo.FS)
+	m, err := newMetrics(jo.MeterProvider)
+	if err != nil {
+		return nil, fmt.Errorf("journal: instruments: %w", err)
+	}
+	r := &Reader{visit: o.Visit, ctx: ctx, j: &Journal{
+		opts: jo, metrics: m, segs: newSegments(&jo), tail: newTail(0),
+		fate: fate{groups: map[uint32]*Group{}},
+	}}
+	if err := r.read(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	r.visit, r.ctx = nil, nil
+	return r, nil
+}
+
+// Close lets go of the directory.
+func (r *Reader) Close() error { return errors.Join(r.j.segs.closeAll(), r.j.unlock()) }
+
+func (r *Reader) read() (err error) {
+	j := r.j
+	if j.lock, err = j.opts.FS.Lock(filepath.Join(j.opts.Dir, lockName)); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	files, spares, err := j.survey()
+	if err != nil {
+		return err
+	}
+	used, err := j.used(files)
+	var why *CorruptError
+	if errors.As(err, &why) { // Open would refuse; what the segment holds is nevertheless looked at
+		r.damage, used, err = append(r.damage, *why), len(files), nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := j.identify(files[:used]); err != nil {
+		return err
+	}
+	for i, f := range files {
+		s := SegmentInfo{Number: f.number, State: SegmentRecyclable, Size: f.size}
+		if i >= used {
+			s.State = SegmentUnused
+		}
+		r.segments = append(r.segments, s)
+	}
+	err = j.replay(files[:used], watch{batch: r.batch, torn: r.torn, damage: func(why *CorruptError) { r.damage = append(r.damage, *why) }})
+	if err != nil {
+		return err
+	}
+	r.assess(used)
+	return r.addSpares(spares)
+}
+
+// segment returns what is known of a segment: there are few, and the newest is asked for.
+func (r *Reader) segment(number uint64) *SegmentInfo {
+	for i := len(r.segments) - 1; i >= 0; i-- {
+		if r.segments[i].Number == number {
+			return &r.segments[i]
+		}
+	}
+	return nil
+}
+
+func (r *Reader) torn(segment uint64, off int64) { r.segment(segment).TornAt = off }
+
+// batch takes note of a batch, and shows its entries to the visitor.
+func (r *Reader) batch(p *replay, h *batchHeader, off int64) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	s := r.segment(p.scanner.segment)
+	if s.Batches == 0 {
+		s.FirstBatch = h.number
+	}
+	s.Batches++
+	s.Used = off + padded(batchHeaderLen+int64(h.length))
+	s.Ended = h.flags&flagEnd != 0
+	for i := range p.list {
+		f := &p.list[i]
+		if f.kind != kindEntry {
+			continue
+		}
+		s.Entries++
+		s.Last = EntryRef{Group: f.group, Index: f.index, Term: f.term}
+		if s.Entries == 1 {
+			s.First = s.Last
+		}
+		if r.visit == nil || !f.good {
+			continue
+		}
+		if err := r.show(p, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reader) show(p *replay, f *found) error {
+	body, err := p.scanner.at(f.off+recordHeaderLen, f.size()-recordHeaderLen)
+	if err != nil {
+		return err
+	}
+	rec := Record{Index: f.index, Term: f.term, Type: f.typ, Stamp: f.stamp, Data: body[:f.length], Extra: body[f.length:]}
+	return r.visit(f.group, &rec, Place{Segment: p.scanner.segment, Offset: f.off, Length: int32(f.size())})
+}
+
+// assess counts what the logs still hold in each segment.
+func (r *Reader) assess(used int) {
+	bySegment := map[uint32]*SegmentInfo{}
+	for i := range r.segments[:used] {
+		bySegment[uint32(r.segments[i].Number)] = &r.segments[i]
+	}
+	for _, g := range r.j.groups {
+		for _, p := range g.log.places {
+			if s := bySegment[p.segment]; s != nil {
+				s.State = SegmentLive
+				s.LiveEntries++
+				s.LiveBytes += int64(p.length &^ damagedBit)
+			}
+		}
+	}
+	if used > 0 {
+		r.segments[used-1].State = SegmentNewest
+	}
+}
+
+func (r *Reader) addSpares(names []string) error {
+	for _, name := range names {
+		number, _ := parseName(name, spareSuffix)
+		f, err := r.j.opts.FS.Open(filepath.Join(r.j.opts.Dir, name))
+		if err != nil {
+			return fmt.Errorf("journal: spare %d: %w", number, err)
+		}
+		size, err := f.Size()
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("journal: spare %d: %w", number, err)
+		}
+		r.segments = append(r.segments, SegmentInfo{Number: number, State: SegmentSpare, Size: size})
+	}
+	return nil
+}
+
+// Segments returns the segments, oldest first, then the spares.
+func (r *Reader) Segments() []SegmentInfo { return r.segments }
+
+// Damage returns every damaged place in the order in which they were met, those included that do no harm because
+// nothing needs what was there.
+func (r *Reader) Damage() []CorruptError { return r.damage }
+
+// Groups returns what is known of each group, ascending by id.
+func (r *Reader) Groups() []GroupInfo {
+	var infos []GroupInfo
+	for _, id := range r.j.Groups() {
+		g := r.j.Group(id)
+		info := GroupInfo{ID: id, First: g.FirstIndex(), Last: g.LastIndex(), Damage: g.Damaged()}
+		for _, p := range g.log.places {
+			if !p.whole() {
+				info.Unreadable++
+			}
+			info.Bytes += int64(p.length &^ damagedBit)
+		}
+		var last Record
+		if info.Last > 0 && r.Get(id, info.Last, &last) == nil {
+			info.LastTerm = last.Term
+		}
+		infos = append(infos, info)
+	}
+	return infos
+}
+
+// Get reads a record into rec, whose slices are fresh memory. Other than Group.Get it also reads what is intact in the
+// log of a damaged group; whether that is all that once was there, GroupInfo.Damage says.
+func (r *Reader) Get(group uint32, index uint64, rec *Record) error {
+	g := r.j.Group(group)
+	p, ok := g.log.at(index)
+	if !ok {
+		return ErrNotFound
+	}
+	if !p.whole() {
+		why := CorruptError{Group: group, Index: index, Segment: uint64(p.segment), Offset: int64(p.offset), Reason: "lost"}
+		if p.segment != 0 {
+			why.Reason = "checksum of the record"
+		}
+		return &why
+	}
+	return g.load(index, p.public(), rec)
+}
+
+// Place returns where a record is, damaged or not; false when that is not known.
+func (r *Reader) Place(group uint32, index uint64) (Place, bool) {
+	p, ok := r.j.Group(group).log.at(index)
+	return p.public(), ok && p.segment != 0
+}
+
+// GetStable returns a copy of the stable value of a key, ErrNotFound if it was never set.
+func (r *Reader) GetStable(group uint32, key []byte) ([]byte, error) {
+	return r.j.Group(group).GetStable(key)
+}
