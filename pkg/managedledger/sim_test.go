@@ -159,12 +159,15 @@ func (s *sim) options() managedledger.Options {
 	}
 }
 
-// takeOver makes a new owner; the one before dies, is cut off, or goes on believing.
+// takeOver makes a new owner; the one before dies, is cut off, or goes on believing. After one that has died the broker
+// that owned the topic may open it again, in the same epoch, while requests of the first time are still under way.
 func (s *sim) takeOver() {
+	again := false
 	if n := s.owner; n != nil {
 		switch s.rand.IntN(4) {
 		case 0:
 			n.kill()
+			again = s.rand.IntN(2) == 0
 		case 1:
 			n.client.Cut()
 		case 2:
@@ -177,7 +180,9 @@ func (s *sim) takeOver() {
 		s.owner, s.cursor = nil, nil
 	}
 	for try := 0; ; try++ {
-		s.epoch++
+		if !again || try > 0 {
+			s.epoch++
+		}
 		n := s.node(s.epoch, s.options())
 		err := n.open()
 		if err == nil {
