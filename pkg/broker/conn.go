@@ -155,9 +155,8 @@ func (c *conn) tick(now time.Time) {
 	o := &c.server.opts
 	c.checkProbes(now)
 	quiet := now.Sub(c.ec.LastRead())
-	held := c.ec.Loop().Held() // then what a client sends is not read, so silence says nothing
 	switch {
-	case !c.connected && held:
+	case !c.connected && c.unheard():
 		c.opened = now
 	case !c.connected:
 		if now.Sub(c.opened) > o.HandshakeTimeout {
@@ -167,7 +166,7 @@ func (c *conn) tick(now time.Time) {
 	case c.stuck.check(now, c.ec.Outbound(), c.server.maxOutbound) > 2*o.KeepAliveInterval:
 		c.say(kindSlowReader, "Connection closed: client does not read", "unread", c.ec.Outbound())
 		c.ec.Close(errSlowReader)
-	case held || c.ec.Paused():
+	case c.unheard():
 		c.pinged = time.Time{}
 	case !c.pinged.IsZero():
 		if now.Sub(c.pinged) > o.KeepAliveInterval {
@@ -178,6 +177,9 @@ func (c *conn) tick(now time.Time) {
 		c.ping(now)
 	}
 }
+
+// unheard reports whether what the client sends is not read, so that its silence says nothing.
+func (c *conn) unheard() bool { return c.ec.Paused() || c.ec.Loop().Held() }
 
 // stuck measures how long a client has not read anything of much output.
 type stuck struct {

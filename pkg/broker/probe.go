@@ -118,7 +118,7 @@ func (c *conn) probe(done func(alive bool)) {
 	switch {
 	case c.closed || c.ec.Closed():
 		done(false)
-	case c.ec.Paused(): // we do not read it, so its silence says nothing
+	case c.unheard():
 		done(true)
 	default:
 		now := time.Now()
@@ -140,6 +140,10 @@ func (c *conn) alive() {
 
 // checkProbes closes the connection when a probe has waited long enough; Closed answers it then.
 func (c *conn) checkProbes(now time.Time) {
+	if len(c.probes) > 0 && c.unheard() {
+		c.alive()
+		return
+	}
 	for _, p := range c.probes {
 		if !now.Before(p.deadline) && !c.closed {
 			c.ec.Close(errReplaced)

@@ -407,3 +407,26 @@ func (g *stage) nobodyWaits() {
 		}
 	}
 }
+
+// A connection that is not read because of others' memory is neither pinged nor found dead, and its handshake has time.
+func TestHeldReadsAreNoSilence(t *testing.T) {
+	bubble(t, func(o *Options) { o.Admission.FrameMemory, o.KeepAliveInterval = FrameMemoryEnabled, 30*time.Second }, func(g *stage) {
+		go g.read(g.conn)
+		var answers []bool
+		answer := func(alive bool) { answers = append(answers, alive) }
+		g.onLoop(func() { g.c.probe(answer) })
+		g.s.memory.changed(1 << 40)
+		late := pipe(g.t, g.s) // no room to read CONNECT
+		g.onLoop(func() { g.c.probe(answer) })
+		time.Sleep(10 * time.Minute)
+		g.onLoop(func() {
+			if len(answers) != 2 || !answers[0] || !answers[1] || g.c.closed {
+				t.Errorf("answers %v, closed %t", answers, g.c.closed)
+			}
+		})
+		g.s.memory.changed(-1 << 40)
+		late.handshake()
+		g.push(sendFrame(t, 1, 0, "x"))
+		g.wants("alive", 0)
+	})
+}
