@@ -26,6 +26,22 @@ func TestSeek(t *testing.T) {
 	for i := range 5 {
 		ids = append(ids, p.publish(1, uint64(i), fmt.Sprint(i)))
 	}
+	p.subscribe(subscribing{topic: name(1), name: "time", id: 9, latest: true})
+	for at, first := range map[uint64]string{0: "0", 1: "0", 2: ""} { // all were published at 1
+		cmd := p.seek(9, nil)
+		cmd.Seek.MessagePublishTime = &at
+		p.send(cmd)
+		p.expect(pulsarpb.BaseCommand_CLOSE_CONSUMER)
+		p.expect(pulsarpb.BaseCommand_SUCCESS)
+		p.subscribe(subscribing{topic: name(1), name: "time", id: 9, latest: true})
+		if first == "" {
+			continue
+		}
+		p.flow(9, 1)
+		if _, body := p.receive(); body != first {
+			t.Errorf("time %d: %s instead of %s", at, body, first)
+		}
+	}
 	latest := &pulsarpb.MessageIdData{LedgerId: proto.Uint64(math.MaxInt64), EntryId: proto.Uint64(math.MaxInt64)}
 	earliest := &pulsarpb.MessageIdData{LedgerId: proto.Uint64(math.MaxUint64), EntryId: proto.Uint64(math.MaxUint64)}
 	for _, transient := range []bool{false, true} {

@@ -142,8 +142,10 @@ func (s snapshot) rank(p ledger.Position) int64 {
 }
 
 // floor returns the last entry at p or before it; {first ledger, NoEntry} when there is none.
-func (s snapshot) floor(p ledger.Position) ledger.Position {
-	n := s.rank(p)
+func (s snapshot) floor(p ledger.Position) ledger.Position { return s.nth(s.rank(p)) }
+
+// nth returns the entry of which n−1 lie before; {first ledger, NoEntry} for 0.
+func (s snapshot) nth(n int64) ledger.Position {
 	if n == 0 {
 		return before(s.first())
 	}
