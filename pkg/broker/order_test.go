@@ -116,9 +116,6 @@ func TestUnsupported(t *testing.T) {
 	p := connect(t, s)
 	p.subscribe(subscribing{topic: name(1), name: "s", id: 3})
 	for _, cmd := range []*pulsarpb.BaseCommand{
-		{Type: pulsarpb.BaseCommand_SEEK.Enum(), Seek: &pulsarpb.CommandSeek{
-			ConsumerId: proto.Uint64(3), RequestId: proto.Uint64(1001), MessagePublishTime: proto.Uint64(1),
-		}},
 		{Type: pulsarpb.BaseCommand_GET_SCHEMA.Enum(), GetSchema: &pulsarpb.CommandGetSchema{Topic: proto.String("t"), RequestId: proto.Uint64(1002)}},
 		{Type: pulsarpb.BaseCommand_NEW_TXN.Enum(), NewTxn: &pulsarpb.CommandNewTxn{RequestId: proto.Uint64(1003)}},
 		{Type: pulsarpb.BaseCommand_TC_CLIENT_CONNECT_REQUEST.Enum(), TcClientConnectRequest: &pulsarpb.CommandTcClientConnectRequest{
