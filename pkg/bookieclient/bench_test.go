@@ -29,13 +29,12 @@ func (countingBookie) Status(context.Context, *bookiepb.StatusRequest) (*bookiep
 }
 
 func (countingBookie) Append(s grpc.BidiStreamingServer[bookiepb.AppendRequest, bookiepb.AppendResponse]) error {
-	var in bookiepb.InboundAppend
-	defer in.Free()
 	resp := &bookiepb.AppendResponse{}
 	var results []bookiepb.Result
 	for {
-		if err := s.RecvMsg(&in); err != nil {
-			return nil
+		in, err := s.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the client is done
 		}
 		n := 0
 		resp.Results = resp.Results[:0]
