@@ -24,6 +24,7 @@ type config struct {
 	journalDir             string
 	segmentMB              int
 	writeTimeout           time.Duration
+	scrub                  int
 	groups, replicas       int
 	metadataElection       time.Duration
 	groupElection          time.Duration
@@ -46,6 +47,7 @@ func (c *config) register() *settings.Set {
 	s.String(&c.journalDir, "journalDirectory", "", "directory of the journal; empty: <data>/journal")
 	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2047}, "size of a journal segment in MiB")
 	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 10, time.Second, "seconds after which a hung write or sync fails the bookie")
+	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all")
 	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader")
 	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies")
 	s.Duration(&c.metadataElection, "metadataElectionTimeoutMillis", 1000, time.Millisecond, "silence of the metadata leader after which another is elected; raise it on starved machines")
@@ -96,6 +98,7 @@ func (c *config) bookieOptions(data string) bookie.Options {
 			MetadataTimeout: c.metadataElection, PreferredTimeout: c.groupElection, FollowerTimeout: 2 * c.groupElection,
 		},
 		LedgerGroupsPerBookie: c.groups,
+		ScrubBytesPerSecond:   c.scrubRate(),
 		ReplicationFactor:     c.replicas,
 	}
 }
@@ -114,4 +117,12 @@ func (c *config) bookieAdvertise() string {
 		return ""
 	}
 	return net.JoinHostPort(c.advertised, strconv.Itoa(c.port))
+}
+
+// scrubRate says "never" in the options' way.
+func (c *config) scrubRate() int64 {
+	if c.scrub == 0 {
+		return -1
+	}
+	return int64(c.scrub)
 }

@@ -46,6 +46,7 @@ type Bookie struct {
 	registered atomic.Bool
 	failures   chan error
 	health     *health
+	scrubber   *scrubber     // nil when off
 	placement  chan struct{} // holds one: look whether groups are to be created
 
 	ctx      context.Context // of the background work
@@ -117,6 +118,7 @@ func (b *Bookie) open() error {
 	b.serve()
 	b.wg.Go(b.enroll)
 	b.wg.Go(b.watchdog)
+	b.scrubber = startScrub(b)
 	if b.meta != nil {
 		b.wg.Go(b.placeGroups)
 	}
@@ -260,6 +262,7 @@ func (b *Bookie) close(ctx context.Context) error {
 	}
 	b.wg.Wait()
 	b.handlers.Wait()
+	b.scrubber.wait(ctx)
 	if b.journal != nil {
 		if err := b.journal.Close(); b.journal.Err() == nil { // a poisoned one was reported by Failed
 			errs = append(errs, err)

@@ -36,6 +36,9 @@
 // and snapshots whose receiver fetches the entries it lacks from its peers, belong together and are not here yet. The
 // metadata group has ordinary snapshots.
 //
+// A scrubber reads the journal at a bounded rate, round after round, and logs and counts what is damaged. It repairs
+// nothing; the replica goes on as before.
+//
 // A directory whose bookie does not run is read by Offline, with the journal's reader and the same fsm: the commands
 // inspect, verify and dump of bookied. It changes nothing, and cannot know what is committed.
 //

@@ -23,6 +23,8 @@ type metrics struct {
 	leaders   metric.Int64UpDownCounter
 	open      metric.Int64UpDownCounter
 	watchers  metric.Int64UpDownCounter
+	rot       metric.Int64Counter
+	rounds    metric.Int64Counter
 
 	ok, refused, unknown metric.MeasurementOption
 }
@@ -34,7 +36,7 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		refused: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "refused"))),
 		unknown: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "unknown"))),
 	}
-	var errs [10]error
+	var errs [12]error
 	m.proposals, errs[0] = meter.Int64Counter("geminga.bookie.proposals", metric.WithDescription("Raft proposals answered, by outcome"))
 	m.bytes, errs[1] = meter.Int64Counter("geminga.bookie.proposal.bytes", metric.WithUnit("By"), metric.WithDescription("bytes proposed"))
 	m.commands, errs[2] = meter.Int64Counter("geminga.bookie.submissions", metric.WithDescription("runs of commands gathered into proposals"))
@@ -47,6 +49,8 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	m.leaders, errs[7] = meter.Int64UpDownCounter("geminga.bookie.leaders", metric.WithDescription("groups that this bookie leads and is ready in"))
 	m.open, errs[8] = meter.Int64UpDownCounter("geminga.bookie.append.streams", metric.WithDescription("open append streams"))
 	m.watchers, errs[9] = meter.Int64UpDownCounter("geminga.bookie.watchers", metric.WithDescription("open watches of metadata"))
+	m.rot, errs[10] = meter.Int64Counter("geminga.bookie.scrub.damage", metric.WithDescription("damaged places that scrubbing met, in each round again"))
+	m.rounds, errs[11] = meter.Int64Counter("geminga.bookie.scrub.rounds", metric.WithDescription("times that scrubbing has read the journal"))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -76,6 +80,8 @@ func (m *metrics) answered(p *proposal, err error) {
 func (m *metrics) read(n int)     { m.reads.Add(context.Background(), int64(n)) }
 func (m *metrics) streams(n int)  { m.open.Add(context.Background(), int64(n)) }
 func (m *metrics) watching(n int) { m.watchers.Add(context.Background(), int64(n)) }
+func (m *metrics) rotten()        { m.rot.Add(context.Background(), 1) }
+func (m *metrics) scrubbed()      { m.rounds.Add(context.Background(), 1) }
 func (m *metrics) opened(n int)   { m.groups.Add(context.Background(), int64(n)) }
 
 // leading follows setReady, which calls it only when something changed.

@@ -44,6 +44,8 @@ type Options struct {
 	WatchBuffer      int           // events a watcher may be behind; default 8192
 	MinFreeSpace     uint64        // below it no entries are taken; default 256 MiB
 
+	ScrubBytesPerSecond int64 // how fast the journal is read to find damage; default 4 MiB/s, negative: never
+
 	Logger        *slog.Logger
 	MeterProvider metric.MeterProvider
 }
@@ -88,6 +90,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.StallTimeout, 30*time.Second)
 	setDefault(&o.WatchBuffer, 8192)
 	setDefault(&o.MinFreeSpace, 256<<20)
+	setDefault(&o.ScrubBytesPerSecond, 4<<20)
 	setDefault(&o.Journal.WriteTimeout, 4*time.Second) // with an election after it, a hung disk costs less than 10 s
 	o.Raft.ensureDefaults()
 	if o.Logger == nil {

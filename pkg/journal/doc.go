@@ -88,6 +88,9 @@
 // OpenReader reads a journal that no process writes with the same code, and changes nothing: what recovery would find,
 // where it would find damage, and what each segment is good for. The lock of the directory keeps writers out meanwhile.
 //
+// Scrub does a part of that in an open journal: it walks through the sealed segments at a bounded rate and compares every
+// checksum, so that damage shows before somebody needs what is damaged.
+//
 // # Non-obvious
 //
 //   - A torn batch and a damaged last batch look the same. The end mark settles it for all segments but the newest after

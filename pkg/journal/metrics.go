@@ -19,6 +19,7 @@ type metrics struct {
 	noSpace  metric.Int64Counter
 	corrupt  metric.Int64Counter
 	reads    metric.Int64Counter
+	scrubs   metric.Int64Counter
 	memory   []metric.AddOption // kept as slices, so that a read allocates none
 	disk     []metric.AddOption
 }
@@ -49,6 +50,7 @@ func newMetrics(p metric.MeterProvider) (*metrics, error) {
 		noSpace:  counter("geminga.journal.refused.no.space", "{call}", "Calls refused because no segment could be allocated"),
 		corrupt:  counter("geminga.journal.corrupt", "{record}", "Damaged records met"),
 		reads:    counter("geminga.journal.reads", "{record}", "Records read, by source"),
+		scrubs:   counter("geminga.journal.scrubbed", "By", "Bytes read to compare checksums"),
 		memory:   readFrom("memory"),
 		disk:     readFrom("disk"),
 	}, failed
@@ -74,6 +76,7 @@ func (m *metrics) synced(d time.Duration) {
 func (m *metrics) began()          { m.segments.Add(context.Background(), 1) }
 func (m *metrics) full()           { m.noSpace.Add(context.Background(), 1) }
 func (m *metrics) damaged(n int64) { m.corrupt.Add(context.Background(), n) }
+func (m *metrics) scrubbed(n int)  { m.scrubs.Add(context.Background(), int64(n)) }
 
 func (m *metrics) read(fromMemory bool) {
 	source := m.disk

@@ -175,20 +175,15 @@ func (r *Reader) batch(p *replay, h *batchHeader, off int64) error {
 		if r.visit == nil || !f.good {
 			continue
 		}
-		if err := r.show(p, f); err != nil {
+		rec, place, err := p.scanner.entry(f)
+		if err != nil {
+			return err
+		}
+		if err := r.visit(f.group, &rec, place); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (r *Reader) show(p *replay, f *found) error {
-	body, err := p.scanner.at(f.off+recordHeaderLen, f.size()-recordHeaderLen)
-	if err != nil {
-		return err
-	}
-	rec := Record{Index: f.index, Term: f.term, Type: f.typ, Stamp: f.stamp, Data: body[:f.length], Extra: body[f.length:]}
-	return r.visit(f.group, &rec, Place{Segment: p.scanner.segment, Offset: f.off, Length: int32(f.size())})
 }
 
 // assess counts what the logs still hold in each segment.

@@ -121,3 +121,15 @@ func (s *scanner) records(b *batchHeader, off int64, list []found) (out []found,
 	known = len(list) == int(b.count)
 	return list, whole && known, known, nil
 }
+
+// entry reads an intact entry once more. Its slices are valid until the scanner is used again.
+func (s *scanner) entry(f *found) (Record, Place, error) {
+	place := Place{Segment: s.segment, Offset: f.off, Length: int32(f.size())}
+	body, err := s.at(f.off+recordHeaderLen, f.size()-recordHeaderLen)
+	if err != nil {
+		return Record{}, place, err
+	}
+	return Record{
+		Index: f.index, Term: f.term, Type: f.typ, Stamp: f.stamp, Data: body[:f.length:f.length], Extra: body[f.length:],
+	}, place, nil
+}

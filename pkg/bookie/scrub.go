@@ -1,0 +1,99 @@
+package bookie
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+)
+
+// scrubPause is between two rounds: a small journal need not be read all the time.
+const scrubPause = time.Hour
+
+// scrubber reads the journal round after round at a bounded rate, and says what is damaged, before a reader or a restart
+// meets it. It repairs nothing and stops no replica: a damaged one serves what is whole, and answers "unreadable" for
+// the rest, until its bookie starts again.
+//
+// A disk that hangs may hang it for ever. So Close waits for it politeClose long, and nothing else depends on it.
+type scrubber struct {
+	b    *Bookie
+	done chan struct{}
+}
+
+// startScrub returns nil when scrubbing is off.
+func startScrub(b *Bookie) *scrubber {
+	if b.opts.ScrubBytesPerSecond < 0 {
+		return nil
+	}
+	s := &scrubber{b: b, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.run(b.ctx)
+	}()
+	return s
+}
+
+// wait returns when the scrubber has ended, or when it is to be left behind.
+func (s *scrubber) wait(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, politeClose)
+	defer cancel()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+}
+
+func (s *scrubber) run(ctx context.Context) {
+	for {
+		s.round(ctx)
+		if pause(ctx, scrubPause) != nil {
+			return
+		}
+	}
+}
+
+// round reads the journal once.
+func (s *scrubber) round(ctx context.Context) {
+	begun, places := time.Now(), 0
+	var check entryCheck
+	n, err := s.b.journal.Scrub(ctx, journal.ScrubOptions{
+		BytesPerSecond: s.b.opts.ScrubBytesPerSecond,
+		Report: func(c *journal.CorruptError) {
+			places++
+			s.found(Damage{
+				File: segmentFile(c.Segment), Group: ledger.GroupID(c.Group), Index: c.Index, Segment: c.Segment, Offset: c.Offset, Reason: c.Reason,
+			})
+		},
+		Visit: func(group uint32, rec *journal.Record, p journal.Place) error {
+			err := check.visit(group, rec, p)
+			for _, d := range check.damage {
+				places++
+				s.found(d)
+			}
+			check.damage = check.damage[:0]
+			return err
+		},
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !errors.Is(err, journal.ErrClosed):
+		s.b.log.Error("the journal cannot be read in full", "error", err)
+	default:
+		s.b.metrics.scrubbed()
+		s.b.log.Info("scrubbed the journal", "bytes", n, "entries", check.entries, "damaged", places, "took", time.Since(begun))
+	}
+}
+
+func (s *scrubber) found(d Damage) {
+	s.b.metrics.rotten()
+	args := []any{"file", d.File, "offset", d.Offset, "group", d.Group, "index", d.Index, "reason", d.Reason}
+	if d.Ledger != nil && d.Entry != nil {
+		args = append(args, "ledger", *d.Ledger, "entry", *d.Entry)
+	}
+	s.b.log.Error("damage in the journal", args...)
+}
