@@ -157,17 +157,20 @@ func (s *subscription) add(r *SubscribeRequest) (*Consumer, error) {
 			return nil, fmt.Errorf("%q: %w", s.name, err)
 		}
 	}
-	s.consumers = append(s.consumers, c)
-	slices.SortStableFunc(s.consumers, func(a, b *Consumer) int {
-		byLevel := cmp.Compare(a.PriorityLevel, b.PriorityLevel)
-		if s.kind == Failover {
-			return cmp.Or(byLevel, cmp.Compare(a.Name, b.Name))
-		}
-		return byLevel
-	})
+	at, _ := slices.BinarySearchFunc(s.consumers, c, func(in, c *Consumer) int { return cmp.Or(s.order(in, c), -1) })
+	s.consumers = slices.Insert(s.consumers, at, c)
 	s.connected.Store(int32(len(s.consumers)))
 	s.elect()
 	return c, nil
+}
+
+// order is that of the consumers. Equal ones stay in the order of their connection.
+func (s *subscription) order(a, b *Consumer) int {
+	byLevel := cmp.Compare(a.PriorityLevel, b.PriorityLevel)
+	if s.kind == Failover {
+		return cmp.Or(byLevel, cmp.Compare(a.Name, b.Name))
+	}
+	return byLevel
 }
 
 // begin makes the subscription what its first consumer wants it to be.
@@ -209,6 +212,7 @@ func (s *subscription) remove(c *Consumer) {
 	if s.share.turn == c {
 		s.share.turn = nil
 	}
+	demand := len(c.pending) > 0 || s.single() || s.keys != nil // else its going changes nothing for the others
 	for p, e := range c.pending {
 		s.putBack(p, e.hash)
 		s.letGo(e.hash)
@@ -226,7 +230,9 @@ func (s *subscription) remove(c *Consumer) {
 			return
 		}
 	}
-	s.pump()
+	if demand {
+		s.pump()
+	}
 }
 
 // endEmpty ends a non-durable subscription that has lost its last consumer.
