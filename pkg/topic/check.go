@@ -73,8 +73,15 @@ func (s *subscription) whyNoDemand() string {
 // whyIdle is why nothing is being delivered, for people: a read that waits for new messages is no progress for those
 // that wait for their keys.
 func (s *subscription) whyIdle() string {
-	if why := s.why(); why != "" || s.keys == nil || len(s.keys.wait) == 0 {
+	why := s.why()
+	switch {
+	case why != "":
 		return why
+	case s.keys == nil || len(s.keys.wait) == 0:
+		if s.read.ahead && len(s.delays.heap) > 0 {
+			return "messages wait for their time of delivery"
+		}
+		return ""
 	}
 	if s.keys.deliverable(s.consumers) {
 		return ""

@@ -12,7 +12,8 @@ import (
 // somebody can: entries are not held, because they pin memory that is counted elsewhere.
 func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 	s.share.left = 0 // a new round starts with the next consumer
-	var bytes int
+	var bytes, early int
+	var now time.Time
 	for i := range entries {
 		e := &entries[i]
 		bytes += len(e.Payload.Data)
@@ -22,12 +23,26 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 			continue
 		}
 		it := s.inspect(e.Payload.Data)
+		if it.deliverAt > 0 && !replayed {
+			if now.IsZero() {
+				now = time.Now()
+			}
+			if s.early(it, now) {
+				s.delay(e.Position, it)
+				e.Payload.Release()
+				early++
+				continue
+			}
+		}
 		if c := s.choose(e.Position, it.hash); c != nil {
 			s.give(c, e, it)
 		} else {
 			s.putBack(e.Position, it.hash)
 			e.Payload.Release()
 		}
+	}
+	if !replayed {
+		s.delays.run = early
 	}
 	if len(entries) > 0 {
 		s.read.bytes.sample(float64(bytes) / float64(len(entries)))
@@ -175,8 +190,9 @@ func (s *subscription) settle(p ledger.Position) {
 
 // item is what a dispatcher wants to know of an entry.
 type item struct {
-	messages int32
-	hash     keyHash // Key_Shared only
+	messages  int32
+	hash      keyHash // Key_Shared only
+	deliverAt int64   // ms; 0: at once
 }
 
 // inspect looks into an entry. One that does not parse counts as one message: it is delivered as it is, and the client
@@ -187,7 +203,7 @@ func (s *subscription) inspect(payload []byte) item {
 	it := item{messages: 1}
 	parsed := section.Parse(payload) == nil && md.Parse(section.Metadata) == nil
 	if parsed {
-		it.messages = max(1, md.NumMessages)
+		it.messages, it.deliverAt = max(1, md.NumMessages), md.DeliverAt
 	}
 	switch {
 	case s.keys == nil:

@@ -17,6 +17,8 @@
 //     take it. Order is that of the log on Exclusive and Failover subscriptions, and within a key on Key_Shared ones.
 //   - A key of a Key_Shared subscription is unacknowledged at one consumer at a time, and one that is stuck holds back no
 //     other.
+//   - A message with a time of delivery comes at that time or later, on Shared and Key_Shared subscriptions; one that is
+//     due does not wait behind one that is not (delays).
 //   - Consumers are given no more messages than they have asked for, save for the rest of one batch.
 //   - A topic that is closed or lost never makes a client drop its connection: its producers and consumers are closed
 //     one by one.

@@ -25,6 +25,10 @@ type Options struct {
 	KeySharedLookAheadMsgInReplayThresholdPerSubscription int           // the same, for all consumers
 	KeySharedUnblockingInterval                           time.Duration // from when a key is free to its next delivery; -1: none
 
+	DelayedDeliveryDisabled bool          // delayedDeliveryEnabled=false: messages are delivered at once
+	DelayedDeliveryTickTime time.Duration // delayed messages are looked after at whole ticks, unless…
+	DelayedDeliveryStrict   bool          // …isDelayedDeliveryDeliverAtTimeStrict
+
 	BrokerDeduplicationEnabled                   bool
 	BrokerDeduplicationEntriesInterval           int           // entries between two snapshots
 	BrokerDeduplicationSnapshotInterval          time.Duration // time between two snapshots when there were new entries
@@ -49,6 +53,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.KeySharedLookAheadMsgInReplayThresholdPerConsumer, 4000)
 	setDefault(&o.KeySharedLookAheadMsgInReplayThresholdPerSubscription, 40_000)
 	setDefault(&o.KeySharedUnblockingInterval, 10*time.Millisecond)
+	setDefault(&o.DelayedDeliveryTickTime, time.Second)
 	setDefault(&o.BrokerDeduplicationEntriesInterval, 1000)
 	setDefault(&o.BrokerDeduplicationSnapshotInterval, 2*time.Minute)
 	setDefault(&o.BrokerDeduplicationMaxNumberOfProducers, 10_000)
@@ -82,6 +87,7 @@ func (o *Options) Validate() error {
 	atLeast("keySharedLookAheadMsgInReplayThresholdPerConsumer", int64(o.KeySharedLookAheadMsgInReplayThresholdPerConsumer), -1)
 	atLeast("keySharedLookAheadMsgInReplayThresholdPerSubscription", int64(o.KeySharedLookAheadMsgInReplayThresholdPerSubscription), -1)
 	atLeast("keySharedUnblockingInterval", int64(o.KeySharedUnblockingInterval), -1)
+	atLeast("delayedDeliveryTickTimeMillis", int64(o.DelayedDeliveryTickTime), int64(time.Millisecond))
 	atLeast("brokerDeduplicationEntriesInterval", int64(o.BrokerDeduplicationEntriesInterval), 1)
 	atLeast("brokerDeduplicationMaxNumberOfProducers", int64(o.BrokerDeduplicationMaxNumberOfProducers), 1)
 	atLeast("brokerDeduplicationSnapshotInterval", int64(o.BrokerDeduplicationSnapshotInterval), 1)

@@ -111,6 +111,7 @@ func (s *subscription) startReads() {
 	if s.ended || s.read.retry != nil {
 		return
 	}
+	s.serveDelays()
 	if s.again.replay.len() > 0 {
 		if len(s.read.replaying) == 0 {
 			if want := s.demand(); want > 0 {
@@ -131,6 +132,7 @@ func (s *subscription) startReads() {
 		return
 	}
 	if want := s.demand(); want > 0 {
+		want = s.delays.more(want, s.opts.DispatcherMaxReadBatchSize)
 		s.read.ahead, s.read.aheadOf = true, s.read.generation
 		s.cursor.Read(ledger.Limits{Entries: want, Bytes: s.opts.DispatcherMaxReadSizeBytes}, s.read.onAhead)
 	}

@@ -53,6 +53,7 @@ type SubscriptionStats struct {
 	UnackedMessages                  int64           `json:"unackedMessages"`
 	BlockedSubscriptionOnUnackedMsgs bool            `json:"blockedSubscriptionOnUnackedMsgs"`
 	MsgInReplay                      int             `json:"msgInReplay"`
+	MsgDelayed                       int             `json:"msgDelayed"`
 	KeySharedMode                    string          `json:"keySharedMode,omitempty"`
 	AllowOutOfOrderDelivery          bool            `json:"allowOutOfOrderDelivery"`
 	DrainingHashesCount              int             `json:"drainingHashesCount"`
@@ -154,7 +155,7 @@ func (s *subscription) stats(now time.Time) *SubscriptionStats {
 		MsgRateRedeliver: s.counts.redelivered.read(now).Messages,
 		BytesOutCounter:  s.counts.out.bytes, MsgOutCounter: s.counts.out.messages,
 		UnackedMessages: s.share.unacked, BlockedSubscriptionOnUnackedMsgs: s.share.blocked,
-		MsgInReplay: s.again.replay.len(), WhyIdle: s.whyIdle(),
+		MsgInReplay: s.again.replay.len(), MsgDelayed: len(s.delays.heap), WhyIdle: s.whyIdle(),
 		Consumers: make([]ConsumerStats, 0, len(s.consumers)),
 	}
 	if !s.ended {

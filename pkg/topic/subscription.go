@@ -35,7 +35,8 @@ type cursor interface {
 //  1. For each consumer permits = granted − delivered, in messages. Permits are checked before an entry is given, not
 //     after, so they go below zero by less than one entry.
 //  2. Shared: every entry that was delivered and not acknowledged is in the pending map of exactly one consumer, or in
-//     the replay set, or in a replay read that is under way. unacked counts the messages of the first kind.
+//     the replay set, or in a replay read that is under way. unacked counts the messages of the first kind. One that was
+//     read before its time is in delays.
 //  3. An entry that was acknowledged is in none of these, and is not delivered again.
 //  4. If there is something to deliver and a consumer that can take it, then a read is under way or a retry is
 //     scheduled (the reverse of a stalled subscription).
@@ -59,6 +60,7 @@ type subscription struct {
 	active    *Consumer   // of Exclusive and Failover
 	takeover  takeover
 	keys      *keyed // of Key_Shared, else nil
+	delays    delays // of Shared and Key_Shared
 	ended     bool
 	seeks     int
 
@@ -114,6 +116,7 @@ func (s *subscription) setUp(o *Options, m *Metrics, log *slog.Logger) {
 	}
 	s.read.setUp(s)
 	s.setUpTakeover()
+	s.setUpDelays()
 }
 
 // single reports that one consumer at a time gets everything.
@@ -191,6 +194,7 @@ func (s *subscription) begin(r *SubscribeRequest) {
 // startOver forgets what was read and delivered but not acknowledged: it will be read again from the cursor.
 func (s *subscription) startOver() {
 	s.read.forget(s)
+	s.delays.clear()
 	s.again.replay.clear()
 	if s.keys != nil {
 		s.keys.clear()
@@ -273,6 +277,7 @@ func (s *subscription) shutDown(done func(error)) {
 func (s *subscription) end() {
 	s.ended = true
 	s.read.forget(s)
+	s.delays.clear()
 	s.takeover.stop()
 	if s.keys != nil {
 		s.keys.clear()
