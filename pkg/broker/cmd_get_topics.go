@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"slices"
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	"geminga/pkg/protocol"
@@ -8,7 +11,8 @@ import (
 )
 
 // GET_TOPICS_OF_NAMESPACE lists the topics of a namespace by their full names, partitions each by itself. A pattern is
-// left to the client to apply (filtered=false). A namespace that does not exist has no topics.
+// left to the client to apply (filtered=false). A namespace that does not exist has no topics. Topics that are not
+// persistent are those that are open on this broker.
 func handleGetTopics(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.GetTopicsOfNamespace
 	request := req.GetRequestId()
@@ -17,8 +21,12 @@ func handleGetTopics(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.fail(request, err)
 		return nil
 	}
+	var transient []string
+	if req.GetMode() != pulsarpb.CommandGetTopicsOfNamespace_PERSISTENT {
+		transient = c.server.transientTopics(ns)
+	}
 	if req.GetMode() == pulsarpb.CommandGetTopicsOfNamespace_NON_PERSISTENT {
-		c.topicList(request, nil)
+		c.topicList(request, transient)
 		return nil
 	}
 	c.server.listTopics(ns, func(names []string, err error) {
@@ -27,7 +35,7 @@ func handleGetTopics(c *conn, cmd *pulsarpb.BaseCommand) error {
 				c.fail(request, errMetadata)
 				return
 			}
-			c.topicList(request, names)
+			c.topicList(request, append(names, transient...))
 		})
 	})
 	return nil
@@ -39,5 +47,12 @@ func (c *conn) topicList(request uint64, names []string) {
 		GetTopicsOfNamespaceResponse: &pulsarpb.CommandGetTopicsOfNamespaceResponse{
 			RequestId: proto.Uint64(request), Topics: names, Filtered: proto.Bool(false), Changed: proto.Bool(true),
 		},
+	})
+}
+
+// transientTopics returns the topics of a namespace that are open here and not persistent, sorted.
+func (s *Server) transientTopics(ns protocol.NamespaceName) []string {
+	return slices.DeleteFunc(s.Topics(), func(name string) bool {
+		return !strings.HasPrefix(name, protocol.NonPersistent+"://"+ns.String()+"/")
 	})
 }

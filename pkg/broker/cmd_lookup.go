@@ -16,9 +16,6 @@ func handleLookup(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.LookupTopic
 	request, began := req.GetRequestId(), time.Now()
 	name, err := protocol.ParseTopicName(req.GetTopic())
-	if err == nil && !name.IsPersistent() {
-		err = errNotPersistent
-	}
 	if err != nil {
 		c.located(request, place{}, err)
 		return nil

@@ -30,9 +30,6 @@ func handleProducer(c *conn, cmd *pulsarpb.BaseCommand) error {
 		return nil
 	}
 	name, err := protocol.ParseTopicName(req.GetTopic())
-	if err == nil && !name.IsPersistent() {
-		err = errNotPersistent
-	}
 	if err == nil && len(req.GetInitialSubscriptionName()) > maxSubscriptionName {
 		err = errBadName
 	}

@@ -33,8 +33,6 @@ func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
 	name, err := protocol.ParseTopicName(req.GetTopic())
 	switch {
 	case err != nil:
-	case !name.IsPersistent():
-		err = errNotPersistent
 	case req.GetSubscription() == "" || len(req.GetSubscription()) > maxSubscriptionName:
 		err = errBadName
 	}

@@ -21,7 +21,7 @@ var (
 	errMetadata      = errors.New("metadata is not reachable at the moment")
 	errShuttingDown  = errors.New("broker is shutting down")
 	errNoSuchTopic   = errors.New("topic does not exist")
-	errNotPersistent = errors.New("non-persistent topics are not supported yet")
+	errNotPersistent = errors.New("not for non-persistent topics")
 	errPresent       = errors.New("request for the same id is under way on this connection")
 	errMoved         = errors.New("topic moved meanwhile, look it up again")
 	errNoConsumer    = errors.New("consumer not found")

@@ -128,10 +128,6 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("%v: %v", cmd, got)
 		}
 	}
-	nonPersistent := producerCommand("non-persistent://public/default/x", 1, *p.id(), "")
-	if got := p.fails(nonPersistent).GetError(); got != pulsarpb.ServerError_NotAllowedError {
-		t.Errorf("%v", got)
-	}
 	if got := p.fails(producerCommand("a/b", 1, *p.id(), "")).GetError(); got != pulsarpb.ServerError_InvalidTopicName {
 		t.Errorf("%v", got)
 	}

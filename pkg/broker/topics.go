@@ -86,7 +86,16 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 		done(nil, errNotOwner)
 		return
 	}
-	if !create || s.opts.DisableAutoTopicCreation {
+	mayMake := create && !s.opts.DisableAutoTopicCreation
+	if !name.IsPersistent() {
+		if !mayMake && ts.serving(name.String()) == nil {
+			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))
+			return
+		}
+		ts.open(name, b, done)
+		return
+	}
+	if !mayMake {
 		ts.getExisting(name, b, done)
 		return
 	}

@@ -105,7 +105,7 @@ func (s *subscription) give(c *Consumer, e *ledger.Entry, it item) {
 	if s.again.highest.Less(e.Position) {
 		s.again.highest = e.Position
 	}
-	if !s.single() {
+	if !s.single() && !s.transient {
 		s.trackPending(c, e.Position, pendingEntry{messages, it.hash})
 	}
 }

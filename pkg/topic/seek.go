@@ -22,6 +22,10 @@ func (c *Consumer) Seek(p ledger.Position, done func(error)) {
 		done(fmt.Errorf("seek on %q: %w", s.name, ErrConsumerClosed))
 		return
 	}
+	if s.transient {
+		done(fmt.Errorf("seek on %q: %w", s.name, errTransient))
+		return
+	}
 	s.closeConsumers(nil)
 	s.share = sharing{clock: s.share.clock}
 	s.startOver()

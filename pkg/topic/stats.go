@@ -54,6 +54,7 @@ type SubscriptionStats struct {
 	BlockedSubscriptionOnUnackedMsgs bool            `json:"blockedSubscriptionOnUnackedMsgs"`
 	MsgInReplay                      int             `json:"msgInReplay"`
 	MsgDelayed                       int             `json:"msgDelayed"`
+	MsgDropCounter                   int64           `json:"msgDropCounter,omitempty"`
 	KeySharedMode                    string          `json:"keySharedMode,omitempty"`
 	AllowOutOfOrderDelivery          bool            `json:"allowOutOfOrderDelivery"`
 	DrainingHashesCount              int             `json:"drainingHashesCount"`
@@ -155,7 +156,7 @@ func (s *subscription) stats(now time.Time) *SubscriptionStats {
 		MsgRateRedeliver: s.counts.redelivered.read(now).Messages,
 		BytesOutCounter:  s.counts.out.bytes, MsgOutCounter: s.counts.out.messages,
 		UnackedMessages: s.share.unacked, BlockedSubscriptionOnUnackedMsgs: s.share.blocked,
-		MsgInReplay: s.again.replay.len(), MsgDelayed: len(s.delays.heap), WhyIdle: s.whyIdle(),
+		MsgInReplay: s.again.replay.len(), MsgDelayed: len(s.delays.heap), MsgDropCounter: s.dropped.Load(), WhyIdle: s.whyIdle(),
 		Consumers: make([]ConsumerStats, 0, len(s.consumers)),
 	}
 	if !s.ended {

@@ -91,6 +91,7 @@ func (t *Topic) Subscribe(r SubscribeRequest, done func(*Consumer, error)) {
 		done(nil, err)
 		return
 	}
+	r.Durable = r.Durable && t.name.IsPersistent()
 	s := t.slots[r.Subscription]
 	if s == nil {
 		s = t.openSlot(r.Subscription, r.Durable, r.Start, nil)
@@ -129,6 +130,10 @@ func (t *Topic) CreateSubscription(name string, start ledger.Position, done func
 		done(err)
 		return
 	}
+	if !t.name.IsPersistent() {
+		done(nil) // there is nothing that it could keep
+		return
+	}
 	s := t.slots[name]
 	if s == nil {
 		s = t.openSlot(name, true, start, nil)
@@ -156,6 +161,11 @@ func (t *Topic) openSlot(name string, durable bool, start ledger.Position, done 
 		s.waiting = append(s.waiting, done)
 	}
 	t.slots[name] = s
+	if !t.name.IsPersistent() {
+		s.sub.cursor, s.sub.transient = &nothing{last: s.sub.last}, true
+		t.exec.PostFunc(func() { t.slotOpened(s, nil) })
+		return s
+	}
 	t.log.OpenCursor(managedledger.CursorOptions{
 		Name: name, Durable: durable, Initial: start, Inclusive: true, Executor: s.sub.exec,
 	}, func(c *managedledger.Cursor, err error) {

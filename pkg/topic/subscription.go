@@ -63,6 +63,9 @@ type subscription struct {
 	delays    delays // of Shared and Key_Shared
 	ended     bool
 	seeks     int
+	transient bool         // of a topic that is not persistent
+	offered   atomic.Int32 // entries of a transient topic on their way here
+	dropped   atomic.Int64 // messages of a transient topic that nobody could take
 
 	read    reading
 	again   redelivery

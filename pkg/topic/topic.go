@@ -64,7 +64,7 @@ type Topic struct {
 	key  string
 	env  Env
 	exec *executor.Executor
-	log  *managedledger.ManagedLedger
+	log  messageLog
 
 	state     topicState
 	producers map[string]*Producer
@@ -76,7 +76,7 @@ type Topic struct {
 	closing   closing
 }
 
-// Open recovers or creates the topic with its durable subscriptions. done comes on the topic's executor, never inline.
+// Open recovers or creates the topic with its durable subscriptions; one that is not persistent begins with nothing. done comes on the topic's executor, never inline.
 // managedledger.ErrLost in the error says that a newer owner exists.
 func Open(env Env, name protocol.TopicName, done func(*Topic, error)) {
 	env.Options.EnsureDefaults()
@@ -99,6 +99,11 @@ func Open(env Env, name protocol.TopicName, done func(*Topic, error)) {
 	}
 	t.env.Logger = env.Logger.With("topic", t.text)
 	t.env.Ledger.Listener = listener{t}
+	if !name.IsPersistent() {
+		t.log = newTransient(t)
+		t.exec.PostFunc(func() { t.opened(done) })
+		return
+	}
 	managedledger.Open(t.env.Ledger, t.key, env.LedgerOptions, func(m *managedledger.ManagedLedger, err error) {
 		if err != nil {
 			done(nil, fmt.Errorf("open %s: %w", t.text, err))

@@ -29,12 +29,13 @@ type world struct {
 	pools   []*executor.Pool
 	sinks   int
 	held    ledger.GroupID
+	domain  string
 }
 
 func inWorld(t *testing.T, fn func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, cluster: bookietest.New(bookietest.Options{}), names: NewNameSource("b-1")}
+		w := &world{t: t, cluster: bookietest.New(bookietest.Options{}), names: NewNameSource("b-1"), domain: "persistent://"}
 		fn(w)
 		if w.topic != nil {
 			w.close()
@@ -56,7 +57,7 @@ func (w *world) open() error {
 	w.client = w.cluster.Client()
 	w.pool = executor.NewPool(executor.Options{Threads: 3})
 	w.pools = append(w.pools, w.pool)
-	name, err := protocol.ParseTopicName("t")
+	name, err := protocol.ParseTopicName(w.domain + "public/default/t")
 	if err != nil {
 		w.t.Fatal(err)
 	}
