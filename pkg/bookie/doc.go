@@ -2,7 +2,7 @@
 // keeps everything in one journal. cmd/bookied opens one; the one-process mode opens it in the broker's process.
 //
 //	broker                                     other bookies
-//	  │ Append stream per group, Read, Execute       │ one Exchange stream per pair, all groups
+//	  │ Append stream per group, Read, Execute       │ Exchange: all groups of a pair, two lanes
 //	  ▼                                              ▼
 //	bookieService ── check commands, checksums   raftService ──▶ transport of the group
 //	  │                                              │
@@ -53,7 +53,7 @@
 //     the replica first and then lies to it, which is safe only because nothing that a failed replica says is sent
 //     (health, TestFailedReplicaIsSilent).
 //   - raft counts the entries of a message, not their bytes: MaxAppendEntries × the largest proposal must fit a message
-//     (Options.Validate, TestLaggingFollowerGetsLargeMessages).
+//     (Options.Validate, TestFaultsThatPass). Such messages have a stream of their own (lane, TestLargeCallDelaysNoOther).
 //   - raft may drop a future when it stops, so nobody waits for one without another way out, and the goroutines that do
 //     are not awaited.
 //   - Leadership is transferred at shutdown only: a transfer that is interrupted leaves the library refusing proposals.

@@ -17,7 +17,7 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-// links holds the connections to the other bookies: one for each, made at the first call.
+// links holds the streams to the other bookies: two for each, made at the first call.
 type links struct {
 	self  identity
 	book  *addressBook
@@ -27,22 +27,43 @@ type links struct {
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 
-	mu   sync.Mutex
-	byID map[string]*link
+	mu     sync.Mutex
+	byLane map[lane]*link
+}
+
+// bulkMessage is the size from which a message travels on the bulk lane.
+const bulkMessage = 256 << 10
+
+// lane names one of the two streams to a peer. What is large has one of its own: a follower of one group that catches
+// up with calls of tens of MiB must not delay the heartbeats and votes of all other groups behind them. The two share
+// a connection, whose frames take turns. Raft does not need the order of calls; every call had a goroutine of its own
+// at the other end anyway.
+type lane struct {
+	peer string
+	bulk bool
+}
+
+// laneFor chooses the stream for a call.
+func laneFor(peer string, req *bookiepb.RaftRequest) lane {
+	size := 0
+	for _, e := range req.GetAppendEntries().GetEntries() {
+		size += len(e.GetData()) + len(e.GetExtensions())
+	}
+	return lane{peer, size >= bulkMessage}
 }
 
 func newLinks(self identity, book *addressBook, conns *conns, log *slog.Logger) *links {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, byID: map[string]*link{}}
+	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, byLane: map[lane]*link{}}
 }
 
-func (ls *links) get(peer string) *link {
+func (ls *links) get(to lane) *link {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l := ls.byID[peer]
+	l := ls.byLane[to]
 	if l == nil {
-		l = &link{owner: ls, peer: peer, out: make(chan *linkCall), pending: map[uint64]*linkCall{}}
-		ls.byID[peer] = l
+		l = &link{owner: ls, peer: to.peer, out: make(chan *linkCall), pending: map[uint64]*linkCall{}}
+		ls.byLane[to] = l
 		if ls.ctx.Err() == nil {
 			ls.wg.Go(l.run)
 		}
@@ -57,8 +78,8 @@ func (ls *links) close() {
 	ls.wg.Wait()
 }
 
-// link is the connection to one peer: a stream that carries the calls of all groups. One goroutine sends, one
-// receives; calls are matched with their answers by id.
+// link is one lane to a peer: a stream that carries the calls of all groups. One goroutine sends, one receives; calls are
+// matched with their answers by id.
 type link struct {
 	owner *links
 	peer  string

@@ -12,8 +12,8 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-// transport is raft's view of the network for one group. All groups of a pair of bookies share one connection and one
-// stream (link); a transport only adds the group's number and waits for answers.
+// transport is raft's view of the network for one group. All groups of a pair of bookies share one connection and its
+// two streams (lane); a transport only adds the group's number and waits for answers.
 //
 // Servers are addressed by bookie id. Where a bookie listens is looked up when its connection is made, so a bookie may
 // move without a change of any Raft configuration.
@@ -128,7 +128,7 @@ func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args
 	}
 	ctx, cancel := context.WithTimeout(t.links.ctx, t.snapshots)
 	defer cancel()
-	m, err := t.links.get(string(id)).sendSnapshot(ctx, t.group, args, data)
+	m, err := t.links.get(lane{peer: string(id)}).sendSnapshot(ctx, t.group, args, data)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (t *transport) call(id raft.ServerID, req *bookiepb.RaftRequest) (*bookiepb
 		return nil, err
 	}
 	req.Group = uint32(t.group)
-	resp, err := t.links.get(string(id)).call(req, t.timeout, t.closed)
+	resp, err := t.links.get(laneFor(string(id), req)).call(req, t.timeout, t.closed)
 	if err != nil {
 		return nil, err
 	}
