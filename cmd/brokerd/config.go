@@ -99,7 +99,7 @@ func (c *config) registerStorage(s *settings.Set) {
 	l := &c.options.Ledger
 	s.Int(&c.maxEntries, "managedLedgerMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "entries after which a ledger is full")
 	s.Int(&c.maxSizeMB, "managedLedgerMaxSizePerLedgerMbytes", 2048, settings.Range{Min: 1, Max: 1 << 20}, "MiB after which a ledger is full")
-	s.Duration(&l.MinRolloverTime, "managedLedgerMinLedgerRolloverTimeMinutes", 10, time.Minute, "age below which a full ledger is kept open")
+	s.DurationOrNone(&l.MinRolloverTime, "managedLedgerMinLedgerRolloverTimeMinutes", 10, time.Minute, "age below which a full ledger is kept open; 0: none")
 	s.Duration(&l.MaxRolloverTime, "managedLedgerMaxLedgerRolloverTimeMinutes", 240, time.Minute, "age after which a ledger with entries is closed in any case")
 	s.Duration(&l.LedgerStallTimeout, "ledgerStallTimeoutMillis", 250, time.Millisecond, "time without an acknowledgement after which a topic goes on in another ledger group")
 	s.Int(&c.cursorEntries, "managedLedgerCursorMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "records after which a cursor's ledger is replaced")
@@ -176,6 +176,9 @@ func (c *config) brokerOptions() broker.Options {
 	o.Topic = noLimit(o.Topic)
 	o.Ledger.MaxEntriesPerLedger = int64(c.maxEntries)
 	o.Ledger.MaxBytesPerLedger = int64(c.maxSizeMB) << 20
+	if o.Ledger.MinRolloverTime == 0 {
+		o.Ledger.MinRolloverTime = time.Nanosecond // to the package, 0 is the default
+	}
 	o.Ledger.CursorMaxEntriesPerLedger = int64(c.cursorEntries)
 	o.Cache = managedledger.CacheOptions{Bytes: int64(c.cacheMB) << 20, CopyEntries: c.cacheCopy}
 	return o
