@@ -61,7 +61,9 @@ func (s *bookieService) Append(stream grpc.BidiStreamingServer[bookiepb.AppendRe
 	s.b.metrics.streams(1)
 	defer s.b.metrics.streams(-1)
 	// The receiver ends when this handler returns, because gRPC then ends the stream.
-	s.b.handlers.Go(a.receive)
+	if !s.b.handlers.start(a.receive) {
+		return status.Error(codes.Unavailable, errClosed.Error())
+	}
 	return a.send()
 }
 

@@ -20,7 +20,7 @@ func (b *Bookie) enroll() {
 	}
 	b.registered.Store(true)
 	b.place()
-	b.wg.Go(func() {
+	b.work.start(func() {
 		b.client.watch(b.ctx, metadata.BookiesPrefix, func(items map[string]metadata.Item) {
 			b.book.update(decodeAll[metadata.BookieInfo](items, b.log))
 			b.place()

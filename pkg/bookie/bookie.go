@@ -51,8 +51,8 @@ type Bookie struct {
 
 	ctx      context.Context // of the background work
 	cancel   context.CancelFunc
-	wg       sync.WaitGroup // background work
-	handlers sync.WaitGroup // receivers of append streams
+	work     lifetime // background work
+	handlers lifetime // receivers of append streams
 	closing  sync.Once
 	closeErr error
 }
@@ -116,11 +116,12 @@ func (b *Bookie) open() error {
 		}
 	}
 	b.serve()
-	b.wg.Go(b.enroll)
-	b.wg.Go(b.watchdog)
+	b.work.start(b.enroll)
+	b.work.start(b.watchdog)
+	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
 	if b.meta != nil {
-		b.wg.Go(b.placeGroups)
+		b.work.start(b.placeGroups)
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func (b *Bookie) serve() {
 	bookiepb.RegisterBookieServer(b.server, &bookieService{b: b})
 	bookiepb.RegisterMetadataServer(b.server, &metadataService{b: b})
 	bookiepb.RegisterRaftServer(b.server, &raftService{links: b.links, find: b.transport, opts: b.opts.Raft})
-	b.wg.Go(func() {
+	b.work.start(func() {
 		if err := b.server.Serve(b.listener); err != nil && b.ctx.Err() == nil {
 			b.fail(fmt.Errorf("listener failed: %w", err))
 		}
@@ -180,16 +181,21 @@ func (b *Bookie) transport(id ledger.GroupID) *transport {
 // fail reports a reason why the process must not go on. The first counts.
 func (b *Bookie) fail(err error) { b.health.fail(err) }
 
-// failed stops serving: a bookie that cannot write must not look alive.
+// failed stops serving: a bookie that cannot write must not look alive. It may come while open still runs, and has then
+// nothing but the links to stop: see halt.
 func (b *Bookie) failed(err error) {
 	b.log.Error("bookie failed", "error", err)
 	b.failures <- err
-	b.wg.Go(func() {
-		if b.server != nil {
-			b.server.Stop()
-		}
-		b.links.stop()
-	})
+	b.links.stop()
+}
+
+// halt stops the server once the bookie has failed.
+func (b *Bookie) halt() {
+	select {
+	case <-b.health.failed:
+		b.server.Stop()
+	case <-b.ctx.Done(): // close does it
+	}
 }
 
 // Failed delivers the reason, once, when the process has to end.
@@ -260,8 +266,8 @@ func (b *Bookie) close(ctx context.Context) error {
 		b.links.close()
 		b.conns.close()
 	}
-	b.wg.Wait()
-	b.handlers.Wait()
+	b.work.finish()
+	b.handlers.finish()
 	b.scrubber.wait(ctx)
 	if b.journal != nil {
 		if err := b.journal.Close(); b.journal.Err() == nil { // a poisoned one was reported by Failed
