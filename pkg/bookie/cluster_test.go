@@ -43,6 +43,7 @@ type cluster struct {
 	members []Member
 	nodes   map[string]*testBookie
 	conns   map[string]*grpc.ClientConn
+	retries int // of commands by execute: each may be in the log
 }
 
 type testBookie struct {
@@ -292,6 +293,7 @@ func (c *cluster) execute(group ledger.GroupID, cmd ledger.Command) *bookiepb.Re
 		res = c.executeAt(c.leader(group), group, cmd)
 		switch res.GetCode() {
 		case bookiepb.Code_UNKNOWN, bookiepb.Code_NOT_LEADER, bookiepb.Code_NO_GROUP, bookiepb.Code_OVERLOADED:
+			c.retries++
 			return false
 		}
 		return true

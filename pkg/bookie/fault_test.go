@@ -22,7 +22,8 @@ import (
 // The disk of a group's leader hangs in fsync. Another replica leads, and the process of the old one says that it must
 // end. Without the deadline of the journal nobody would ever be elected: heartbeats would go on.
 func TestHungDiskOfTheLeader(t *testing.T) {
-	c := newCluster(t, 3, func(o *Options) { o.Journal.WriteTimeout = 500 * time.Millisecond })
+	// The deadline is also that of everybody else, on a machine that may be busy.
+	c := newCluster(t, 3, func(o *Options) { o.Journal.WriteTimeout = 3 * time.Second })
 	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
 	old := c.leader(1)
 	hang := c.nodes[old].fs.HangIf(vfs.Kinds(vfs.OpSync))

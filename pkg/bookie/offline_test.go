@@ -64,7 +64,7 @@ func TestOfflineIsWhatRan(t *testing.T) {
 		if err != nil || next != 2*n-1 {
 			t.Errorf("%s: dumped up to %d: %v", id, next, err)
 		}
-		if r, err := d.Verify(); err != nil || !r.Clean || r.Entries != 2*n || r.Metadata == 0 {
+		if r, err := d.Verify(); err != nil || !r.Clean || r.Entries < 2*n || r.Entries > 2*(n+c.retries) || r.Metadata == 0 {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}
 		if _, err := d.Dump(t.Context(), DumpRange{Ledger: 8, Last: 1}, nil); !errors.Is(err, ledger.ErrNoLedger) {
