@@ -133,12 +133,41 @@ func (b *Bookie) placeGroups() {
 			if err == nil {
 				break
 			}
-			b.log.Debug("creating groups", "error", err)
-			if pause(b.ctx, metaRetry) != nil {
+			wait := metaRetry
+			if errors.Is(err, errBadGroupRecord) {
+				b.log.Error("no ledger groups are created until the record is repaired", "error", err)
+				wait = badRecordRetry
+			} else {
+				b.log.Debug("creating groups", "error", err)
+			}
+			if pause(b.ctx, wait) != nil {
 				return
 			}
 		}
 	}
+}
+
+// badRecordRetry is how often a record that cannot be read is looked at again, and complained about.
+const badRecordRetry = 30 * time.Second
+
+// errBadGroupRecord: which groups there are is not known.
+var errBadGroupRecord = errors.New("record of a ledger group cannot be read")
+
+// groupRecords decodes all records of groups or none: without one of them its id would look free, and its replicas
+// unplaced.
+func groupRecords(items map[string]metadata.Item) ([]metadata.GroupInfo, error) {
+	out := make([]metadata.GroupInfo, 0, len(items))
+	for key, it := range items {
+		var g metadata.GroupInfo
+		if err := json.Unmarshal(it.Value, &g); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", errBadGroupRecord, key, err)
+		}
+		if want := metadata.GroupKey(g.ID); want != key {
+			return nil, fmt.Errorf("%w: %s says that it is %s", errBadGroupRecord, key, want)
+		}
+		out = append(out, g)
+	}
+	return out, nil
 }
 
 func (b *Bookie) placeOnce(ctx context.Context) error {
@@ -155,7 +184,10 @@ func (b *Bookie) placeOnce(ctx context.Context) error {
 	for _, info := range decodeAll[metadata.BookieInfo](b.below(metadata.BookiesPrefix), b.log) {
 		bookies = append(bookies, info.ID)
 	}
-	groups := decodeAll[metadata.GroupInfo](b.below(metadata.GroupsPrefix), b.log)
+	groups, err := groupRecords(b.below(metadata.GroupsPrefix))
+	if err != nil {
+		return err
+	}
 	for _, g := range plan(bookies, b.client.members, groups, b.opts.LedgerGroupsPerBookie, b.opts.ReplicationFactor) {
 		value, err := json.Marshal(g)
 		if err != nil {

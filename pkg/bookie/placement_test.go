@@ -1,6 +1,7 @@
 package bookie
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,5 +45,20 @@ func TestPlan(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A record that cannot be read does not make its id free.
+func TestBadGroupRecordStopsPlacement(t *testing.T) {
+	good := metadata.Item{Key: metadata.GroupKey(1), Value: []byte(`{"id":1,"replicas":["a"]}`), Version: 1}
+	if got, err := groupRecords(map[string]metadata.Item{good.Key: good}); err != nil || len(got) != 1 || got[0].ID != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for name, value := range map[string]string{"junk": "junk", "another group's": `{"id":3,"replicas":["a"]}`} {
+		bad := metadata.Item{Key: metadata.GroupKey(2), Value: []byte(value), Version: 1}
+		_, err := groupRecords(map[string]metadata.Item{good.Key: good, bad.Key: bad})
+		if !errors.Is(err, errBadGroupRecord) || !strings.Contains(err.Error(), bad.Key) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
