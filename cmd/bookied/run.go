@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -24,6 +25,9 @@ type server struct {
 	bookie *bookie.Bookie
 	gossip *cluster.Cluster
 	http   *admin.Server
+
+	hush       context.CancelFunc // ends announce
+	announcing sync.WaitGroup
 }
 
 // runCommand serves until a signal comes or the bookie fails.
@@ -67,7 +71,8 @@ func (s *server) open(ctx context.Context, data string) (err error) {
 	}
 	s.log.Info("bookied listens", "bookie", s.bookie.BookieID(), "cluster", s.bookie.ClusterID(),
 		"grpc", s.bookie.Address(), "http", s.http.Addr().String(), "data", data)
-	go s.announce(ctx)
+	ctx, s.hush = context.WithCancel(ctx)
+	s.announcing.Go(func() { s.announce(ctx) })
 	return nil
 }
 
@@ -115,6 +120,10 @@ func (s *server) wait(ctx context.Context) error {
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.conf.shutdown)
 	defer cancel()
+	if s.hush != nil {
+		s.hush()
+		s.announcing.Wait()
+	}
 	var errs []error
 	if s.gossip != nil {
 		errs = append(errs, s.gossip.Close())

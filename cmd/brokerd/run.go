@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"geminga/cmd/internal/daemon"
@@ -28,6 +29,9 @@ type server struct {
 	broker  *broker.Server
 	http    *admin.Server
 	members members
+
+	hush       context.CancelFunc // ends announce
+	announcing sync.WaitGroup
 }
 
 // runCommand serves until a signal comes.
@@ -105,7 +109,8 @@ func (s *server) openBroker(ctx context.Context, bookies []string) (err error) {
 		return fmt.Errorf("webServicePort: %w", err)
 	}
 	s.log.Info("brokerd listens", "cluster", s.conf.cluster, "pulsar", s.broker.ServiceURL(), "http", s.http.Addr().String())
-	go s.announce(ctx)
+	ctx, s.hush = context.WithCancel(ctx)
+	s.announcing.Go(func() { s.announce(ctx) })
 	return nil
 }
 
@@ -208,6 +213,10 @@ func (s *server) wait(ctx context.Context) error {
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.conf.shutdown)
 	defer cancel()
+	if s.hush != nil {
+		s.hush()
+		s.announcing.Wait()
+	}
 	var errs []error
 	if s.broker != nil {
 		errs = append(errs, s.broker.Close(ctx))
