@@ -15,6 +15,7 @@ import (
 	"geminga/pkg/bookie"
 	"geminga/pkg/cluster"
 	"geminga/pkg/telemetry"
+	"geminga/pkg/vfs"
 )
 
 // server is everything that a running bookied holds, in the order in which it was opened.
@@ -55,7 +56,11 @@ func runCommand(ctx context.Context, args []string) error {
 }
 
 func (s *server) open(ctx context.Context, data string) (err error) {
-	if s.tele, err = telemetry.New(telemetry.Options{ServiceName: "bookied", Logger: s.log}); err != nil {
+	id, clusterID, err := bookie.Identity(vfs.Disk{}, data)
+	if err != nil {
+		return err
+	}
+	if s.tele, err = telemetry.New(telemetry.Options{ServiceName: "bookied", Instance: id, Cluster: clusterID, Logger: s.log}); err != nil {
 		return err
 	}
 	options := s.conf.bookieOptions(data)

@@ -105,3 +105,12 @@ func readCluster(fs vfs.FS, dir string) (*clusterJSON, error) {
 	}
 	return c, nil
 }
+
+// Identity says which bookie, of which cluster, a directory made by Init belongs to.
+func Identity(fs vfs.FS, dir string) (bookieID, clusterID string, err error) {
+	c, err := readCluster(fs, dir)
+	if err != nil {
+		return "", "", err
+	}
+	return c.BookieID, c.ClusterID, nil
+}
