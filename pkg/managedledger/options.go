@@ -32,6 +32,9 @@ type Options struct {
 	// MaxRolloverTime the age at which one that has entries is rolled in any case.
 	MinRolloverTime time.Duration
 	MaxRolloverTime time.Duration
+	// MaxLedgers is the length of the list from which on no ledger is rolled for its size or age: the list is one metadata
+	// value, and what does not fit would end the topic. The room beyond is for ledgers in trouble and for new owners.
+	MaxLedgers int
 	// LedgerStallTimeout (ledgerStallTimeout) without an acknowledgement makes the managed ledger move to another group.
 	LedgerStallTimeout time.Duration
 	// OpenTimeout bounds the retries while opening; CloseTimeout the wait for pending ops while closing.
@@ -58,12 +61,16 @@ const (
 	mostUnackedRangesInMetadata = 300_000   // 2.8 MB in base64; values have at most 4 MiB
 )
 
+// mostLedgers leaves a fourth of a metadata value of 4 MiB, at some 100 bytes a ledger, to rollovers that must be.
+const mostLedgers = 30_000
+
 // EnsureDefaults fills what is zero.
 func (o *Options) EnsureDefaults() {
 	def(&o.MaxEntriesPerLedger, 50_000)
 	def(&o.MaxBytesPerLedger, 2048<<20)
 	def(&o.MinRolloverTime, 10*time.Minute)
 	def(&o.MaxRolloverTime, 240*time.Minute)
+	def(&o.MaxLedgers, mostLedgers)
 	def(&o.LedgerStallTimeout, 250*time.Millisecond)
 	def(&o.OpenTimeout, 30*time.Second)
 	def(&o.CloseTimeout, 5*time.Second)
@@ -85,6 +92,7 @@ func (o *Options) Validate() error {
 	check(o.MaxBytesPerLedger > 0, "MaxBytesPerLedger", o.MaxBytesPerLedger)
 	check(o.MinRolloverTime >= 0, "MinRolloverTime", o.MinRolloverTime)
 	check(o.MaxRolloverTime >= o.MinRolloverTime, "MaxRolloverTime below MinRolloverTime:", o.MaxRolloverTime)
+	check(o.MaxLedgers > 1 && o.MaxLedgers <= mostLedgers, "MaxLedgers", o.MaxLedgers)
 	check(o.LedgerStallTimeout > 0, "LedgerStallTimeout", o.LedgerStallTimeout)
 	check(o.OpenTimeout > 0, "OpenTimeout", o.OpenTimeout)
 	check(o.CloseTimeout > 0, "CloseTimeout", o.CloseTimeout)

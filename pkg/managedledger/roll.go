@@ -87,8 +87,8 @@ func (m *ManagedLedger) advance() {
 // share and old enough.
 func (m *ManagedLedger) due(share float64) bool {
 	w := m.writer
-	if w.entries() == 0 {
-		return false
+	if w.entries() == 0 || m.roll.phase == phaseSteady && len(m.list.info.Ledgers) >= m.opts.MaxLedgers {
+		return false // empty, or the list has no room for a ledger that is not needed
 	}
 	full := float64(w.entries()) >= share*float64(m.opts.MaxEntriesPerLedger) ||
 		float64(w.bytes) >= share*float64(m.opts.MaxBytesPerLedger)
@@ -118,6 +118,9 @@ func (m *ManagedLedger) watchAge(d time.Duration) {
 func (m *ManagedLedger) prepare() {
 	m.roll.phase = phasePreparing
 	m.roll.attempts = 0
+	if n := len(m.list.info.Ledgers); n >= m.opts.MaxLedgers*3/4 {
+		m.log.Warn("the topic has many ledgers: from the limit on its current one grows without end", "ledgers", n, "limit", m.opts.MaxLedgers)
+	}
 	m.create(0, func(ref ledger.Ref) {
 		turn := m.roll.turn
 		m.list.change(func(info *Info) { info.ensure(ref) }, func() {
