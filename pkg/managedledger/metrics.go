@@ -23,6 +23,7 @@ type Metrics struct {
 	persists      metric.Int64Counter
 	truncations   metric.Int64Counter
 	rollovers     metric.Int64Counter
+	crowds        metric.Int64Counter
 	switchLatency metric.Float64Histogram
 
 	success, failure []metric.AddOption
@@ -62,6 +63,7 @@ func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 		persists:     counter("persist.operation.count", "{operation}", "Cursor states written"),
 		truncations:  counter("cursor.persist.unacked_ranges.truncated", "{truncation}", "Cursor states with more ranges than are kept"),
 		rollovers:    counter("ledger.rollover.count", "{rollover}", "Ledgers replaced by another"),
+		crowds:       counter("ledger.list.crowded.count", "{rollover}", "Rollovers of topics whose list of ledgers is nearly full"),
 		success:      attributed("pulsar.managed_ledger.operation.status", "success"),
 		failure:      attributed("pulsar.managed_ledger.operation.status", "failure"),
 	}
@@ -107,6 +109,8 @@ func (m *Metrics) persisted(err error) {
 }
 
 func (m *Metrics) truncated() { m.truncations.Add(context.Background(), 1) }
+
+func (m *Metrics) crowded() { m.crowds.Add(context.Background(), 1) }
 
 func (m *Metrics) rolled(c cause, took time.Duration) {
 	m.rollovers.Add(context.Background(), 1, m.causes[c]...)

@@ -119,6 +119,7 @@ func (m *ManagedLedger) prepare() {
 	m.roll.phase = phasePreparing
 	m.roll.attempts = 0
 	if n := len(m.list.info.Ledgers); n >= m.opts.MaxLedgers*3/4 {
+		m.env.Metrics.crowded()
 		m.log.Warn("the topic has many ledgers: from the limit on its current one grows without end", "ledgers", n, "limit", m.opts.MaxLedgers)
 	}
 	m.create(0, func(ref ledger.Ref) {
