@@ -342,8 +342,10 @@ func TestFrameMemoryAutoOnLiveConnections(t *testing.T) {
 			go func() { _, _ = p.conn.Write(sendFrame(t, 1, 0, "x")) }()
 			synctest.Wait()
 		}
-		if used, use := g.s.memory.used.Load(), g.s.group.RootBytes(); used <= 6<<10 || use < 26<<10 { // what is being written counts, too, for a moment
-			t.Errorf("held with %d kept, %d used", used, use)
+		// What was in use at the decision is gone by now: buffers that are being written count for a moment. The exact
+		// thresholds are TestFrameMemoryThresholds'; here what is kept cannot shrink while the bookies stand still.
+		if used := g.s.memory.used.Load(); used <= 6<<10 {
+			t.Errorf("held with %d kept", used)
 		}
 		g.cluster.Release(1)
 		time.Sleep(time.Second)
