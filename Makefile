@@ -7,13 +7,13 @@ FUZZTIME ?= 15s
 ROUNDS   ?= 40
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test unit race fuzz integration client-suite lint gen gen-check bench stress chaos clean
+.PHONY: build run cluster test race fuzz integration client-suite lint gen gen-check conf bench stress chaos clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 run: build ## broker and bookie in one process on 127.0.0.1: 6650 (Pulsar), 8080 (HTTP)
-	./$(BIN)/brokerd standalone --data $(RUN_DATA)
+	./$(BIN)/brokerd standalone --data $(RUN_DATA) --set bindAddress=127.0.0.1 --set advertisedAddress=localhost
 
 cluster: build ## three bookied and two brokerd as processes on 127.0.0.1 to .5, until Ctrl-C
 	./deploy/cluster.sh
@@ -40,6 +40,10 @@ lint: ## golangci-lint at a pinned version, built from source
 
 gen: ## regenerate rpc/ from the .proto files
 	$(GO) build -C tools -o ../$(BIN)/gen ./gen && ./$(BIN)/gen
+
+conf: build ## rewrite deploy/conf from the settings that the daemons have
+	env -i ./$(BIN)/brokerd config > deploy/conf/brokerd.conf
+	env -i ./$(BIN)/bookied config > deploy/conf/bookied.conf
 
 gen-check: ## fail when rpc/ is stale
 	$(GO) build -C tools -o ../$(BIN)/gen ./gen && ./$(BIN)/gen -check

@@ -17,7 +17,8 @@ stop() {
 	kill "${pids[@]}" 2>/dev/null || true
 	wait
 }
-trap stop EXIT INT TERM
+trap stop EXIT
+trap 'stop; exit 0' INT TERM
 
 for n in 1 2 3; do
 	if [ ! -e "$DATA/bookie-$n" ]; then
@@ -27,11 +28,11 @@ for n in 1 2 3; do
 	pids+=($!)
 done
 for n in 4 5; do
-	bin/brokerd run --set bindAddress=127.0.0.$n --set gossipJoin=$join \
+	bin/brokerd run --set clusterName=geminga --set bookieClusterId=geminga --set bindAddress=127.0.0.$n --set gossipJoin=$join \
 		--set metadataStoreUrl=bookied:127.0.0.1:3181,127.0.0.2:3181,127.0.0.3:3181 &
 	pids+=($!)
 done
 echo "clients: pulsar://127.0.0.4:6650,127.0.0.5:6650 (ready when both brokers have said so); Ctrl-C stops all five"
-wait -n
-echo "a process ended; stopping the others"
+wait -n || true
+echo "one of the five has ended, the line above says why; stopping the others"
 exit 1

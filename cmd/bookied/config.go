@@ -36,7 +36,7 @@ func (c *config) register() *settings.Set {
 	s := settings.New()
 	ports := settings.Range{Min: 0, Max: 65535}
 	s.String(&c.bind, "bindAddress", "0.0.0.0", "address on which all ports listen")
-	s.String(&c.advertised, "advertisedAddress", "", "host that others dial; empty: the address in the metadata member list, else bindAddress")
+	s.String(&c.advertised, "advertisedAddress", "", "host that others dial; empty: bindAddress, or the name of this machine when that is 0.0.0.0")
 	s.Int(&c.port, "bookiePort", 3181, ports, "port of brokers and other bookies (gRPC)")
 	s.Int(&c.httpPort, "httpServerPort", 8000, ports, "port of /healthz, /readyz, /status, /metrics")
 	s.Int(&c.gossip, "gossipPort", 7946, ports, "port of the membership gossip, TCP and UDP")

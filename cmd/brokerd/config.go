@@ -21,6 +21,7 @@ import (
 // config is everything that the settings set. Names that Pulsar has keep their meaning.
 type config struct {
 	bind, advertised, cluster       string
+	everywhere                      string // what others dial when bind is all addresses
 	port, webPort, gossip           int
 	metadataURL, bookieCluster      string
 	join                            []string
@@ -53,7 +54,7 @@ func (c *config) registerNetwork(s *settings.Set) {
 	ports := settings.Range{Min: 0, Max: 65535}
 	s.String(&c.cluster, "clusterName", "standalone", "name of the cluster in generated producer names and in the admin API")
 	s.String(&c.bind, "bindAddress", "0.0.0.0", "address on which all ports listen")
-	s.String(&c.advertised, "advertisedAddress", "", "host that lookups answer; empty: bindAddress, or localhost when that is 0.0.0.0")
+	s.String(&c.advertised, "advertisedAddress", "", "host that lookups answer and others dial; empty: bindAddress; when that is 0.0.0.0, the name of this machine, or localhost in standalone")
 	s.Int(&c.port, "brokerServicePort", 6650, ports, "port of the Pulsar binary protocol")
 	s.Int(&c.webPort, "webServicePort", 8080, ports, "port of the admin API, health and metrics")
 	s.String(&c.metadataURL, "metadataStoreUrl", "", "bookied:host:port,host:port of some bookies; the others are found through them")
@@ -121,7 +122,7 @@ func parseConfig(name string, args []string) (c *config, set *settings.Set, data
 	if fs.NArg() > 0 {
 		return nil, nil, "", nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	c = &config{}
+	c = &config{everywhere: "localhost"}
 	set = c.register()
 	unknown, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets})
 	return c, set, data, unknown, err
@@ -144,7 +145,7 @@ func (c *config) host() string {
 	case c.advertised != "":
 		return c.advertised
 	case c.bind == "0.0.0.0" || c.bind == "::" || c.bind == "":
-		return "localhost"
+		return c.everywhere
 	}
 	return c.bind
 }

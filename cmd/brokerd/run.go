@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -47,6 +48,10 @@ func runCommand(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	// Not localhost: that would send clients to themselves, and brokers on two machines would have one name.
+	if conf.everywhere, err = os.Hostname(); err != nil {
+		return fmt.Errorf("set advertisedAddress: %w", err)
+	}
 	s, err := newServer(conf, unknown)
 	if err != nil {
 		return err
@@ -54,8 +59,7 @@ func runCommand(ctx context.Context, args []string) error {
 	if err := s.openCluster(ctx, bookies); err != nil {
 		return errors.Join(err, s.close())
 	}
-	failed := s.wait(ctx)
-	return errors.Join(failed, s.close())
+	return s.finish(s.wait(ctx))
 }
 
 func newServer(conf *config, unknown []string) (*server, error) {
@@ -145,7 +149,7 @@ func (s *server) openGossip() (err error) {
 	return nil
 }
 
-// announce writes the ready line once the metadata answers and there is a ledger group that can take a ledger.
+// announce writes the ready line once the metadata answers. Bookies that are slower only delay what a topic does first.
 func (s *server) announce(ctx context.Context) {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -207,6 +211,16 @@ func (s *server) wait(ctx context.Context) error {
 	case err := <-failed:
 		return fmt.Errorf("an embedded bookie has failed: %w", err)
 	}
+}
+
+// finish closes everything and says how that went, so that the log of a clean stop ends with a line that says so.
+func (s *server) finish(failed error) error {
+	start := time.Now()
+	err := s.close()
+	if err == nil && failed == nil {
+		s.log.Info("brokerd has stopped", "took", time.Since(start))
+	}
+	return errors.Join(failed, err)
 }
 
 // close is safe after a partial open. The broker goes first: it answers what is under way and hands its topics over.

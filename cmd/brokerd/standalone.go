@@ -18,6 +18,9 @@ func standaloneCommand(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if given := conf.metadataURL; given != "" {
+		return fmt.Errorf("metadataStoreUrl is %q, but standalone has its own bookies: use brokerd run", given)
+	}
 	s, err := newServer(conf, unknown)
 	if err != nil {
 		return err
@@ -25,8 +28,7 @@ func standaloneCommand(ctx context.Context, args []string) error {
 	if err := s.openStandalone(ctx, data); err != nil {
 		return errors.Join(err, s.close())
 	}
-	failed := s.wait(ctx)
-	return errors.Join(failed, s.close())
+	return s.finish(s.wait(ctx))
 }
 
 func (s *server) openStandalone(ctx context.Context, data string) error {

@@ -89,6 +89,7 @@ func (p Program) usage(w io.Writer) {
 	for _, c := range p.Commands {
 		fmt.Fprintf(w, "  %-12s %s\n", c.Name, c.Doc)
 	}
+	fmt.Fprintf(w, "\n%s COMMAND -h prints the flags of a command\n", p.Name)
 }
 
 // explain adds what to do to the errors that an operator meets most.
@@ -100,6 +101,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: the disk is full; free space and start again", err)
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return fmt.Errorf("%w: check the owner and the mode of the path", err)
+	case strings.Contains(err.Error(), "no private IP address found"):
+		return fmt.Errorf("%w: bindAddress is all addresses and none of this machine can be given to others; set advertisedAddress, or bindAddress", err)
 	}
 	return err
 }

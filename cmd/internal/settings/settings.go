@@ -18,6 +18,9 @@ import (
 // EnvPrefix stands before a setting's name in the environment: GEMINGA_brokerServicePort=6650.
 const EnvPrefix = "GEMINGA_"
 
+// fromDefault is the source of a value that nobody gave.
+const fromDefault = "default"
+
 // ErrBadSetting marks every complaint about a value.
 var ErrBadSetting = errors.New("bad setting")
 
@@ -27,7 +30,7 @@ type Setting struct {
 	Default string
 	Doc     string // what it does, its unit
 	value   string
-	source  string // "default", or where the value came from
+	source  string // fromDefault, or where the value came from
 	parse   func(string) error
 }
 
@@ -41,7 +44,7 @@ type Set struct {
 func New() *Set { return &Set{byName: map[string]*Setting{}} }
 
 func (s *Set) add(name, def, doc string, parse func(string) error) {
-	s.byName[name] = &Setting{Name: name, Default: def, Doc: doc, value: def, source: "default", parse: parse}
+	s.byName[name] = &Setting{Name: name, Default: def, Doc: doc, value: def, source: fromDefault, parse: parse}
 	s.order = append(s.order, name)
 }
 
@@ -200,10 +203,18 @@ func (s *Set) loadFile(path string) (unknown []string, err error) {
 	return unknown, sc.Err()
 }
 
-// Print writes every setting as a commented key=value file: the effective value, where it came from, and what it does.
+// Print writes every setting as a commented key=value file: what it does, its default, where the value comes from when
+// that is not the default, and the effective value.
 func (s *Set) Print(w io.Writer) {
-	for _, name := range s.order {
+	for i, name := range s.order {
 		st := s.byName[name]
-		fmt.Fprintf(w, "# %s\n# default %q, now from: %s\n%s=%s\n\n", st.Doc, st.Default, st.source, name, st.value)
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		from := ""
+		if st.source != fromDefault {
+			from = ", now from: " + st.source
+		}
+		fmt.Fprintf(w, "# %s\n# default %q%s\n%s=%s\n", st.Doc, st.Default, from, name, st.value)
 	}
 }
