@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -118,5 +119,11 @@ func (t *Telemetry) Shutdown(ctx context.Context) error { return t.provider.Shut
 type logErrors struct{ log *slog.Logger }
 
 func (l logErrors) Println(v ...any) {
+	for _, e := range v {
+		if err, ok := e.(error); ok && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+			l.log.Debug("metrics scrape not read to its end", "error", err) // once for every family that is left
+			return
+		}
+	}
 	l.log.Warn("metrics scrape incomplete", "error", fmt.Sprint(v...))
 }

@@ -1,10 +1,15 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -106,5 +111,19 @@ func TestBadOptions(t *testing.T) {
 	if _, err := New(Options{SeriesPerInstrument: -1}); err == nil || !strings.Contains(err.Error(), "ServiceName") ||
 		!strings.Contains(err.Error(), "SeriesPerInstrument") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A scraper that hangs up is not the operator's concern.
+func TestScraperThatHangsUp(t *testing.T) {
+	var out bytes.Buffer
+	l := logErrors{slog.New(slog.NewTextHandler(&out, nil))}
+	l.Println("error encoding and sending metric family:", fmt.Errorf("write tcp: %w", syscall.EPIPE))
+	if out.Len() > 0 {
+		t.Errorf("logged: %s", &out)
+	}
+	l.Println("error gathering metrics:", errors.New("two of one name"))
+	if !strings.Contains(out.String(), "two of one name") {
+		t.Errorf("not logged: %s", &out)
 	}
 }
