@@ -14,7 +14,7 @@ import (
 )
 
 // The map of the packages: what each may import of ours, whether it may start goroutines, and whether it may hold
-// locks. It is the table of docs/architecture in a form that fails when the code leaves it. Growing it is fine when the
+// locks. It fails when the code leaves it. Growing it is fine when the
 // direction stays: an upper package imports a lower one, never the reverse.
 type rules struct {
 	imports    []string // below geminga/
