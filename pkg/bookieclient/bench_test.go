@@ -34,7 +34,7 @@ func (countingBookie) Append(s grpc.BidiStreamingServer[bookiepb.AppendRequest, 
 	for {
 		in, err := s.Recv()
 		if err != nil {
-			return nil //nolint:nilerr // the client is done
+			return nil
 		}
 		n := 0
 		resp.Results = resp.Results[:0]

@@ -31,7 +31,7 @@ func handleSend(c *conn, root *eventloop.Root) error {
 	if err := st.section.Verify(); err != nil {
 		c.say(kindChecksum, "Message refused: "+err.Error(), "producer", p.name)
 		c.sendError(s, pulsarpb.ServerError_ChecksumError, "checksum failed on the broker")
-		return nil
+		return nil //nolint:nilerr // the client was told, and the connection goes on
 	}
 	if err := st.meta.Parse(st.section.Metadata); err != nil {
 		return c.broken(err, nil)

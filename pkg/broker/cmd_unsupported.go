@@ -15,8 +15,7 @@ func handleUnsupported(c *conn, cmd *pulsarpb.BaseCommand) error {
 		return c.violation("command without request id", "command", cmd.GetType().String())
 	}
 	text := cmd.GetType().String() + " is not supported yet"
-	switch t := cmd.GetType(); {
-	case t >= pulsarpb.BaseCommand_NEW_TXN && t <= pulsarpb.BaseCommand_TC_CLIENT_CONNECT_RESPONSE:
+	if t := cmd.GetType(); t >= pulsarpb.BaseCommand_NEW_TXN && t <= pulsarpb.BaseCommand_TC_CLIENT_CONNECT_RESPONSE {
 		text = "Transactions are not enabled"
 	}
 	c.state.buf = protocol.AppendError(c.state.buf[:0], id, pulsarpb.ServerError_NotAllowedError, text)

@@ -57,7 +57,6 @@ type peer struct {
 	t       *testing.T
 	conn    net.Conn
 	request uint64
-	head    []byte
 }
 
 func dial(t *testing.T, s *Server) *peer {

@@ -1,6 +1,7 @@
 package eventloop_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -175,7 +176,7 @@ func TestPauseStopsThePeer(t *testing.T) {
 		}
 		before := h.frames.Load()
 		b := frame(5<<20, 3)
-		rest := append(b, b...)
+		rest := bytes.Repeat(b, 2)
 		done := send(c, rest)
 		select {
 		case err := <-done:

@@ -178,7 +178,7 @@ func (echoServer) Append(s grpc.BidiStreamingServer[AppendRequest, AppendRespons
 	for {
 		in, err := s.Recv()
 		if err != nil {
-			return nil //nolint:nilerr // the client is done
+			return nil
 		}
 		if err := s.Send(&AppendResponse{Results: []*Result{{Last: int64(len(in.Commands))}}}); err != nil {
 			return err

@@ -102,21 +102,21 @@ func (s *Set) Int(p *int, name string, def int, r Range, doc string) {
 // Duration registers a positive number of units (time.Second for …Seconds settings). 0 is refused: to the packages that
 // receive it, it would mean their default.
 func (s *Set) Duration(p *time.Duration, name string, def int, unit time.Duration, doc string) {
-	s.duration(p, name, def, unit, 1, doc)
+	s.add(name, strconv.Itoa(def), doc, parseDuration(p, unit, 1))
 }
 
 // DurationOrNone is Duration for settings whose 0 has a meaning. Whoever reads the variable must see to it that 0 does
 // not become a default.
 func (s *Set) DurationOrNone(p *time.Duration, name string, def int, unit time.Duration, doc string) {
-	s.duration(p, name, def, unit, 0, doc)
+	s.add(name, strconv.Itoa(def), doc, parseDuration(p, unit, 0))
 }
 
-func (s *Set) duration(p *time.Duration, name string, def int, unit time.Duration, least int64, doc string) {
-	s.add(name, strconv.Itoa(def), doc, func(v string) error {
+func parseDuration(p *time.Duration, unit time.Duration, least int64) func(string) error {
+	return func(v string) error {
 		n, err := parseInt(v, Range{least, int64(1<<62) / int64(unit)})
 		*p = time.Duration(n) * unit
 		return err
-	})
+	}
 }
 
 func parseInt(v string, r Range) (int64, error) {
