@@ -125,11 +125,8 @@ func (s *server) checkCluster(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for address, status := range s.client.Status(ctx) {
-		if status != nil && status.GetClusterId() != s.conf.bookieCluster {
-			return fmt.Errorf("the bookie at %s is of cluster %q, bookieClusterId says %q: check metadataStoreUrl",
-				address, status.GetClusterId(), s.conf.bookieCluster)
-		}
+	if err := s.client.CheckCluster(ctx); err != nil {
+		return fmt.Errorf("bookieClusterId is %q: %w: check metadataStoreUrl", s.conf.bookieCluster, err)
 	}
 	return nil
 }

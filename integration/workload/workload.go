@@ -226,17 +226,25 @@ func ReadAll(ctx context.Context, client pulsar.Client, topic string) (*Seen, er
 	return s, nil
 }
 
-// Drain receives and acknowledges until want messages were seen, or nothing came for the idle time.
+// poll is how often Drain looks whether others have received the rest.
+const poll = 500 * time.Millisecond
+
+// Drain receives and acknowledges until s, which several consumers may share, has seen want messages. It is an error when
+// nobody has seen any for the idle time.
 func Drain(ctx context.Context, c pulsar.Consumer, s *Seen, want int, idle time.Duration) error {
+	seen, since := 0, time.Now()
 	for s.Count() < want {
-		rctx, cancel := context.WithTimeout(ctx, idle)
+		rctx, cancel := context.WithTimeout(ctx, poll)
 		m, err := c.Receive(rctx)
 		cancel()
-		if err != nil {
-			if s.Count() >= want {
-				return nil
-			}
-			return fmt.Errorf("%s: %d of %d messages, then none for %v: %w", c.Subscription(), s.Count(), want, idle, err)
+		if n := s.Count(); n > seen {
+			seen, since = n, time.Now()
+		}
+		switch {
+		case err != nil && (ctx.Err() != nil || time.Since(since) > idle):
+			return fmt.Errorf("%s: %d of %d messages, then none for %v: %w", c.Subscription(), s.Count(), want, time.Since(since), err)
+		case err != nil:
+			continue
 		}
 		s.Message(m)
 		if err := c.Ack(m); err != nil {

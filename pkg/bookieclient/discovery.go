@@ -3,6 +3,7 @@ package bookieclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -130,6 +131,17 @@ func (c *Client) status(ctx context.Context, address string) (*bookiepb.StatusRe
 		return nil, fmt.Errorf("%w: %s says %s", ErrWrongCluster, address, status.ClusterId)
 	}
 	return status, nil
+}
+
+// CheckCluster asks every known bookie and returns ErrWrongCluster, with the bookie's address, if one is of another
+// cluster than Options.ClusterID. Bookies that do not answer are passed over.
+func (c *Client) CheckCluster(ctx context.Context) error {
+	for _, address := range c.topology.targets() {
+		if _, err := c.status(ctx, address); errors.Is(err, ErrWrongCluster) {
+			return fmt.Errorf("bookie at %s: %w", address, err)
+		}
+	}
+	return nil
 }
 
 // Status asks every known bookie, for people and health checks. Bookies that do not answer are in the map with nil.
