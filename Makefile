@@ -7,7 +7,7 @@ FUZZTIME ?= 15s
 ROUNDS   ?= 40
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite lint gen gen-check conf bench stress chaos clean
+.PHONY: build run cluster test race fuzz integration client-suite lint gen gen-check conf images bench stress chaos clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -37,6 +37,11 @@ client-suite: build ## the official client's own tests; needs ports 6650 and 808
 
 lint: ## golangci-lint at a pinned version, built from source
 	$(GO) run $(GOLANGCI) run ./...
+
+images: build ## geminga/bookied and geminga/brokerd from scratch, for deploy/docker/compose.yaml
+	mkdir -p $(BIN)/image/empty && cp $(BIN)/brokerd $(BIN)/bookied $(BIN)/image
+	docker build -q -t geminga/bookied -f deploy/docker/bookied.Dockerfile $(BIN)/image
+	docker build -q -t geminga/brokerd -f deploy/docker/brokerd.Dockerfile $(BIN)/image
 
 gen: ## regenerate rpc/ from the .proto files
 	$(GO) build -C tools -o ../$(BIN)/gen ./gen && ./$(BIN)/gen
