@@ -14,8 +14,8 @@ import (
 )
 
 // The map of the packages: what each may import of ours, whether it may start goroutines, and whether it may hold
-// locks. It fails when the code leaves it. Growing it is fine when the
-// direction stays: an upper package imports a lower one, never the reverse.
+// locks. The test fails when the code leaves it. Growing it is fine when the direction stays: an upper package imports a
+// lower one, never the reverse.
 type rules struct {
 	imports    []string // below geminga/
 	goroutines bool

@@ -14,19 +14,19 @@ func (c *config) registerAdmission(s *settings.Set) {
 	size := settings.Range{Min: 1, Max: unlimited}
 	s.Func("maxDirectMemoryMB", "512", "MiB that the buffers of connections may take; the thresholds of AUTO below, and the default above it, are parts of it",
 		megabytes(&a.MaxDirectMemory))
-	s.Func("maxMessagePublishBufferSizeInMB", "", "MiB of payloads in flight, shared out evenly to the I/O loops, and of request frames in memory (that one can be changed at run time); "+
+	s.Func("maxMessagePublishBufferSizeInMB", "", "MiB of payloads in flight, shared out evenly to the I/O loops, and of request frames in memory; "+
 		"0 or less: no limit; empty: half of maxDirectMemoryMB, at least 64", megabytes(&a.MaxPublishBuffer))
 	s.Func("inProgressRequestFrameMemoryLimitEnabled", "AUTO",
-		"limit of the receive buffers that request frames keep: DISABLED, TRACKING (measured only), AUTO (or false: when memory runs short), ENABLED (or true); can be changed at run time",
+		"limit of the receive buffers that request frames keep: DISABLED, TRACKING (measured only), AUTO (or false: when memory runs short), ENABLED (or true)",
 		func(v string) (err error) {
 			a.FrameMemory, err = broker.ParseFrameMemoryMode(v)
 			return err
 		})
 
-	s.Func("brokerPublisherThrottlingMaxMessageRate", "0", "messages per second that the broker takes; 0: no limit; can be changed at run time", rate(&a.BrokerRate.Messages))
-	s.Func("brokerPublisherThrottlingMaxByteRate", "0", "bytes per second that the broker takes; 0: no limit; can be changed at run time", rate(&a.BrokerRate.Bytes))
-	s.Func("maxPublishRatePerTopicInMessages", "0", "messages per second that a topic takes; 0: no limit; can be changed at run time", rate(&a.TopicRate.Messages))
-	s.Func("maxPublishRatePerTopicInBytes", "0", "bytes per second that a topic takes; 0: no limit; can be changed at run time", rate(&a.TopicRate.Bytes))
+	s.Func("brokerPublisherThrottlingMaxMessageRate", "0", "messages per second that the broker takes; 0: no limit", rate(&a.BrokerRate.Messages))
+	s.Func("brokerPublisherThrottlingMaxByteRate", "0", "bytes per second that the broker takes; 0: no limit", rate(&a.BrokerRate.Bytes))
+	s.Func("maxPublishRatePerTopicInMessages", "0", "messages per second that a topic takes; 0: no limit", rate(&a.TopicRate.Messages))
+	s.Func("maxPublishRatePerTopicInBytes", "0", "bytes per second that a topic takes; 0: no limit", rate(&a.TopicRate.Bytes))
 
 	s.Int(&a.HighWater, "pulsarChannelWriteBufferHighWaterMark", 64<<10, size, "bytes of unsent output from which on a connection counts as not writable: nothing more is dispatched to it")
 	s.Int(&a.LowWater, "pulsarChannelWriteBufferLowWaterMark", 32<<10, size, "bytes of unsent output at which it is writable again")

@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"log/slog"
@@ -25,13 +26,25 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
 	case hclog.Error:
-		to = slog.LevelInfo
+		if !saysStopped(args) {
+			to = slog.LevelInfo
+		}
 	case hclog.Trace, hclog.Debug, hclog.Off:
 		return
 	}
 	if l.to.Enabled(context.Background(), to) {
 		l.to.Log(context.Background(), to, "raft: "+msg, args...)
 	}
+}
+
+// saysStopped finds what raft complains of when the group has been closed under it, many times in a row.
+func saysStopped(args []any) bool {
+	for _, a := range args {
+		if err, ok := a.(error); ok && errors.Is(err, errStopped) {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *raftLogger) Trace(msg string, args ...any) { l.Log(hclog.Trace, msg, args...) }
