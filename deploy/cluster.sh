@@ -11,10 +11,12 @@ DATA=${DATA:-data/cluster}
 members=bookie-1=127.0.0.1:3181,bookie-2=127.0.0.2:3181,bookie-3=127.0.0.3:3181
 join=127.0.0.1:7946,127.0.0.2:7946,127.0.0.3:7946
 mkdir -p "$DATA"
-pids=()
-stop() {
+bookies=()
+brokers=()
+stop() { # brokers first: they hand their topics over, for which they need the bookies
 	trap - EXIT INT TERM
-	kill "${pids[@]}" 2>/dev/null || true
+	kill "${brokers[@]}" 2>/dev/null && wait "${brokers[@]}" || true
+	kill "${bookies[@]}" 2>/dev/null || true
 	wait
 }
 trap stop EXIT
@@ -25,12 +27,12 @@ for n in 1 2 3; do
 		bin/bookied init --data "$DATA/bookie-$n" --id "bookie-$n" --cluster-id geminga --members "$members"
 	fi
 	bin/bookied run --data "$DATA/bookie-$n" --set bindAddress=127.0.0.$n --set gossipJoin=$join &
-	pids+=($!)
+	bookies+=($!)
 done
 for n in 4 5; do
 	bin/brokerd run --set clusterName=geminga --set bookieClusterId=geminga --set bindAddress=127.0.0.$n --set gossipJoin=$join \
 		--set metadataStoreUrl=bookied:127.0.0.1:3181,127.0.0.2:3181,127.0.0.3:3181 &
-	pids+=($!)
+	brokers+=($!)
 done
 echo "clients: pulsar://127.0.0.4:6650,127.0.0.5:6650 (ready when both brokers have said so); Ctrl-C stops all five"
 wait -n || true

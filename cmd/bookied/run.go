@@ -92,7 +92,7 @@ func (s *server) gossipOptions() cluster.Options {
 func (s *server) adminOptions() admin.Options {
 	return admin.Options{
 		Address: s.conf.address(s.conf.httpPort),
-		Ready:   []admin.Check{{Name: "bookie", Func: s.bookie.Ready}},
+		Ready:   []admin.Check{{Name: "bookie", Func: s.ready}},
 		Status: func(context.Context) (any, error) {
 			b, err := protojson.Marshal(s.bookie.Status())
 			return json.RawMessage(b), err
@@ -100,13 +100,6 @@ func (s *server) adminOptions() admin.Options {
 		Metrics: s.tele.Handler(),
 		Pprof:   s.conf.pprof,
 		Logger:  s.log,
-	}
-}
-
-// announce writes the ready line once the metadata answers and the groups have leaders.
-func (s *server) announce(ctx context.Context) {
-	if s.bookie.Ready(ctx) == nil {
-		s.log.Info("bookied is ready", "bookie", s.bookie.BookieID(), "grpc", s.bookie.Address())
 	}
 }
 
