@@ -114,7 +114,7 @@ func (s *server) openBroker(ctx context.Context, bookies []string) (err error) {
 	}
 	s.log.Info("brokerd listens", "cluster", s.conf.cluster, "pulsar", s.broker.ServiceURL(), "http", s.http.Addr().String())
 	ctx, s.hush = context.WithCancel(ctx)
-	s.announcing.Go(func() { s.announce(ctx) })
+	s.announcing.Go(func() { s.announce(ctx, bookies) })
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (s *server) openGossip() (err error) {
 }
 
 // announce writes the ready line once the metadata answers. Bookies that are slower only delay what a topic does first.
-func (s *server) announce(ctx context.Context) {
+func (s *server) announce(ctx context.Context, bookies []string) {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, 2*time.Second)
 		err := s.broker.Ready(try)
@@ -156,7 +156,7 @@ func (s *server) announce(ctx context.Context) {
 			s.log.Info("brokerd is ready", "pulsar", s.broker.ServiceURL(), "http", s.http.Addr().String())
 			return
 		}
-		s.log.Warn("brokerd is not ready, trying again", "reason", err)
+		s.log.Warn("brokerd is not ready, trying again", "reason", err, "bookies", bookies)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
