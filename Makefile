@@ -29,8 +29,9 @@ fuzz: ## frames, then commands (hand decoder against generated one), FUZZTIME ea
 	$(GO) test ./pkg/protocol -run '^$$' -fuzz '^FuzzFrame$$' -fuzztime $(FUZZTIME)
 	$(GO) test ./pkg/protocol -run '^$$' -fuzz '^FuzzCommand$$' -fuzztime $(FUZZTIME)
 
+# The detector would watch the official client here, not the daemons, and triples the time; make chaos builds the daemons with it.
 integration: build ## real client, real processes
-	cd integration && $(GO) vet ./... && $(GO) test -race -count=1 -timeout 20m ./...
+	cd integration && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 client-suite: build ## the official client's own tests; needs ports 6650 and 8080, and the network when its modules are not cached
 	cd integration && $(GO) run ./cmd/clientsuite -bin ../$(BIN)
