@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -52,7 +51,7 @@ func runCommand(ctx context.Context, args []string) error {
 	if err := s.open(ctx, data); err != nil {
 		return errors.Join(err, s.close())
 	}
-	return s.finish(s.wait(ctx))
+	return daemon.Finish(s.log, "bookied", s.wait(ctx), s.close)
 }
 
 func (s *server) open(ctx context.Context, data string) (err error) {
@@ -112,16 +111,6 @@ func (s *server) wait(ctx context.Context) error {
 	case err := <-s.bookie.Failed():
 		return fmt.Errorf("the bookie has failed and must be started again: %w", err)
 	}
-}
-
-// finish closes everything and says how that went, so that the log of a clean stop ends with a line that says so.
-func (s *server) finish(failed error) error {
-	start := time.Now()
-	err := s.close()
-	if err == nil && failed == nil {
-		s.log.Info("bookied has stopped", "took", time.Since(start))
-	}
-	return errors.Join(failed, err)
 }
 
 // close is safe after a partial open. Gossip goes first, so that others stop asking.

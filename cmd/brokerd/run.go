@@ -59,7 +59,7 @@ func runCommand(ctx context.Context, args []string) error {
 	if err := s.openCluster(ctx, bookies); err != nil {
 		return errors.Join(err, s.close())
 	}
-	return s.finish(s.wait(ctx))
+	return daemon.Finish(s.log, "brokerd", s.wait(ctx), s.close)
 }
 
 func newServer(conf *config, unknown []string) (*server, error) {
@@ -208,16 +208,6 @@ func (s *server) wait(ctx context.Context) error {
 	case err := <-failed:
 		return fmt.Errorf("an embedded bookie has failed: %w", err)
 	}
-}
-
-// finish closes everything and says how that went, so that the log of a clean stop ends with a line that says so.
-func (s *server) finish(failed error) error {
-	start := time.Now()
-	err := s.close()
-	if err == nil && failed == nil {
-		s.log.Info("brokerd has stopped", "took", time.Since(start))
-	}
-	return errors.Join(failed, err)
 }
 
 // close is safe after a partial open. The broker goes first: it answers what is under way and hands its topics over.

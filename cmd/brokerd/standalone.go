@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"geminga/cmd/internal/daemon"
 	"geminga/pkg/bookie"
 )
 
@@ -28,7 +29,7 @@ func standaloneCommand(ctx context.Context, args []string) error {
 	if err := s.openStandalone(ctx, data); err != nil {
 		return errors.Join(err, s.close())
 	}
-	return s.finish(s.wait(ctx))
+	return daemon.Finish(s.log, "brokerd", s.wait(ctx), s.close)
 }
 
 func (s *server) openStandalone(ctx context.Context, data string) error {

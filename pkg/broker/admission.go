@@ -1,11 +1,6 @@
 package broker
 
-import (
-	"fmt"
-	"time"
-
-	"geminga/pkg/protocol"
-)
+import "time"
 
 // Admission is what a broker takes in, and when it stops doing so.
 type Admission struct {
@@ -96,13 +91,9 @@ func (s *Server) SetTopicPublishRate(r Rate) {
 
 // LimitTopic changes the rate of one topic, as long as it is open here. ErrTopicNotHere says that it is not.
 func (s *Server) LimitTopic(name string, r Rate) error {
-	n, err := protocol.ParseTopicName(name)
+	h, err := s.serving(name)
 	if err != nil {
 		return err
-	}
-	h := s.topics.serving(n.String())
-	if h == nil {
-		return fmt.Errorf("%s: %w", n, ErrTopicNotHere)
 	}
 	h.limit.set(r, time.Now())
 	return nil

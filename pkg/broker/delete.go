@@ -60,18 +60,9 @@ func (d Directory) DeleteTopic(ctx context.Context, name protocol.TopicName, for
 
 // DeletePartitions removes a partitioned topic: first its partitions, as DeleteTopic does, then their number.
 func (d Directory) DeletePartitions(ctx context.Context, name protocol.TopicName, force bool) error {
-	var version int64
-	info, err := await(ctx, "partitions of "+name.String(), func(done func(partitionedInfo, error)) {
-		getPartitions(d.server.opts.Store, name, func(info partitionedInfo, v int64, err error) {
-			version = v
-			done(info, err)
-		})
-	})
-	switch {
-	case err != nil:
+	info, version, err := d.partitioned(ctx, name)
+	if err != nil {
 		return err
-	case version == 0:
-		return fmt.Errorf("%s: %w", name, ErrNoSuchTopic)
 	}
 	for i := range int(info.Partitions) {
 		if err := d.DeleteTopic(ctx, name.WithPartition(i), force); err != nil && !errors.Is(err, ErrNoSuchTopic) {

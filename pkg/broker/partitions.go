@@ -62,22 +62,31 @@ func (d Directory) CreatePartitions(ctx context.Context, name protocol.TopicName
 
 // UpdatePartitions gives a partitioned topic more partitions.
 func (d Directory) UpdatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error {
-	var version int64
-	now, err := await(ctx, "partitions of "+name.String(), func(done func(partitionedInfo, error)) {
-		getPartitions(d.server.opts.Store, name, func(info partitionedInfo, v int64, err error) {
-			version = v
-			done(info, err)
-		})
-	})
+	now, version, err := d.partitioned(ctx, name)
 	switch {
 	case err != nil:
 		return err
-	case version == 0:
-		return fmt.Errorf("%s: %w", name, ErrNoSuchTopic)
 	case int64(partitions) < int64(now.Partitions):
 		return fmt.Errorf("%s has %d: %w", name, now.Partitions, ErrFewerPartitions)
 	}
 	return d.putPartitions(ctx, metadata.Txn{}, name, version, partitions)
+}
+
+// partitioned reads the record of a partitioned topic and its version; ErrNoSuchTopic when there is none.
+func (d Directory) partitioned(ctx context.Context, name protocol.TopicName) (partitionedInfo, int64, error) {
+	type record struct {
+		info    partitionedInfo
+		version int64
+	}
+	r, err := await(ctx, "partitions of "+name.String(), func(done func(record, error)) {
+		getPartitions(d.server.opts.Store, name, func(info partitionedInfo, version int64, err error) {
+			done(record{info, version}, err)
+		})
+	})
+	if err == nil && r.version == 0 {
+		err = fmt.Errorf("%s: %w", name, ErrNoSuchTopic)
+	}
+	return r.info, r.version, err
 }
 
 func (d Directory) putPartitions(ctx context.Context, txn metadata.Txn, name protocol.TopicName, version int64, n int) error {

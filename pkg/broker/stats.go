@@ -22,40 +22,36 @@ func (s *Server) Topics() []string {
 // TopicStats returns figures of a topic in the shape that Pulsar's administrators know. ErrTopicNotHere says that it is
 // not open on this broker.
 func (s *Server) TopicStats(ctx context.Context, name string) (topic.Stats, error) {
-	n, err := protocol.ParseTopicName(name)
+	h, err := s.serving(name)
 	if err != nil {
 		return topic.Stats{}, err
 	}
+	return await(ctx, "stats of "+h.text, func(done func(topic.Stats, error)) {
+		h.exec.PostFunc(func() { h.t.Stats(func(st topic.Stats) { done(st, nil) }) })
+	})
+}
+
+// serving finds a topic that is open here; ErrTopicNotHere otherwise.
+func (s *Server) serving(name string) (*hosted, error) {
+	n, err := protocol.ParseTopicName(name)
+	if err != nil {
+		return nil, err
+	}
 	h := s.topics.serving(n.String())
 	if h == nil {
-		return topic.Stats{}, fmt.Errorf("%s: %w", n, ErrTopicNotHere)
+		return nil, fmt.Errorf("%s: %w", n, ErrTopicNotHere)
 	}
-	answer := make(chan topic.Stats, 1)
-	h.exec.PostFunc(func() { h.t.Stats(func(st topic.Stats) { answer <- st }) })
-	select {
-	case st := <-answer:
-		return st, nil
-	case <-ctx.Done():
-		return topic.Stats{}, fmt.Errorf("stats of %s: %w", n, ctx.Err())
-	}
+	return h, nil
 }
 
 // Unload closes a topic: its clients look it up again, and the next one opens it anew.
 func (s *Server) Unload(ctx context.Context, name string) error {
-	n, err := protocol.ParseTopicName(name)
+	h, err := s.serving(name)
 	if err != nil {
 		return err
 	}
-	h := s.topics.serving(n.String())
-	if h == nil {
-		return fmt.Errorf("%s: %w", n, ErrTopicNotHere)
-	}
-	done := make(chan error, 1)
-	s.topics.unload(h, func(err error) { done <- err })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("unload %s: %w", n, ctx.Err())
-	}
+	_, err = await(ctx, "unload "+h.text, func(done func(struct{}, error)) {
+		s.topics.unload(h, func(err error) { done(struct{}{}, err) })
+	})
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"sort"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Command is one subcommand.
@@ -90,6 +91,17 @@ func (p Program) usage(w io.Writer) {
 		fmt.Fprintf(w, "  %-12s %s\n", c.Name, c.Doc)
 	}
 	fmt.Fprintf(w, "\n%s COMMAND -h prints the flags of a command\n", p.Name)
+}
+
+// Finish closes a daemon that ran until failed (nil: it was asked to stop) and says how that went, so that the log of a
+// clean stop ends with a line that says so.
+func Finish(log *slog.Logger, name string, failed error, closeAll func() error) error {
+	start := time.Now()
+	err := closeAll()
+	if err == nil && failed == nil {
+		log.Info(name+" has stopped", "took", time.Since(start))
+	}
+	return errors.Join(failed, err)
 }
 
 // explain adds what to do to the errors that an operator meets most.
