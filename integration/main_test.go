@@ -59,11 +59,19 @@ func startStandalone(t *testing.T, sets ...string) (*harness.Proc, string) {
 			t.Log(p.Tail(60))
 		}
 		p.Kill()
+		checkSound(t, p)
 	})
 	if err := p.WaitReady(deadline(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return p, url
+}
+
+func checkSound(t *testing.T, p *harness.Proc) {
+	t.Helper()
+	if fault := p.Fault(); fault != "" {
+		t.Errorf("%s: %s", p.Name, fault)
+	}
 }
 
 func startCluster(t *testing.T, o harness.Options) *harness.Cluster {
@@ -78,6 +86,9 @@ func startCluster(t *testing.T, o harness.Options) *harness.Cluster {
 			t.Log(c.Logs(60))
 		}
 		c.Kill()
+		for _, p := range c.All() {
+			checkSound(t, p)
+		}
 	})
 	if err := c.Start(deadline(t, time.Minute)); err != nil {
 		t.Fatal(err)

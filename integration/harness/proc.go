@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -139,6 +140,21 @@ func (p *Proc) Tail(n int) string {
 		lines = lines[len(lines)-n:]
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Fault returns the first sign in the log that the daemon is broken, however the clients fared: a report of the race
+// detector, a panic, or the runtime giving up. It is empty when there is none.
+func (p *Proc) Fault() string {
+	b, err := os.ReadFile(p.Log)
+	if err != nil {
+		return err.Error()
+	}
+	for _, sign := range []string{"WARNING: DATA RACE", "\npanic: ", "\nfatal error: "} {
+		if at := bytes.Index(b, []byte(sign)); at >= 0 {
+			return string(b[at:min(len(b), at+4000)])
+		}
+	}
+	return ""
 }
 
 // ports hands out free loopback ports. A port is not given twice by one process.

@@ -169,7 +169,8 @@ func (s *suite) start(ctx context.Context, dir string) (*harness.Proc, error) {
 			filepath.Join(s.bin, "brokerd"), "standalone", "--data", filepath.Join(dir, "data"),
 			"--set", "bindAddress=127.0.0.1", "--set", "advertisedAddress=localhost",
 			"--set", "brokerServicePort=" + pulsarPort, "--set", "webServicePort=" + webPort, "--set", "bookiePort=" + bookiePort,
-			"--set", "maxMessageSize=1048576",
+			// What the suite's own server configuration says. Of three keys, consistent hashing may give one consumer all.
+			"--set", "maxMessageSize=1048576", "--set", "subscriptionKeySharedUseConsistentHashing=false",
 		},
 	}
 	if err := p.Start(); err != nil {
