@@ -36,7 +36,9 @@ func (m *members) Brokers() []broker.Member {
 		if b.Name != c.Self().Name && m.reach.refuses(strings.TrimPrefix(url, "pulsar://")) {
 			continue
 		}
-		out = append(out, broker.Member{ID: b.Name, Incarnation: b.Services[serviceIncarnation], ServiceURL: url})
+		out = append(out, broker.Member{
+			ID: b.Name, Incarnation: b.Services[serviceIncarnation], ServiceURL: url, WebURL: b.Services[serviceWeb],
+		})
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -98,6 +97,7 @@ func (s *server) openBroker(ctx context.Context, bookies []string) (err error) {
 	}
 	o := s.conf.brokerOptions()
 	o.AdvertisedURL = "pulsar://" + s.conf.advertise(s.conf.port)
+	o.AdvertisedWebURL = "http://" + s.conf.advertise(s.conf.webPort)
 	o.ID = s.conf.advertise(s.conf.port)
 	o.Bookies, o.Store, o.Watch, o.Members = s.client, s.client, s.client.Watch, &s.members
 	o.Logger, o.MeterProvider = s.log, s.tele.MeterProvider()
@@ -134,7 +134,10 @@ func (s *server) checkCluster(ctx context.Context) error {
 func (s *server) openGossip() (err error) {
 	s.gossip, err = cluster.Open(cluster.Options{
 		Name: s.broker.ID(), Role: cluster.Broker,
-		Services:  map[string]string{servicePulsar: s.broker.ServiceURL(), serviceIncarnation: s.broker.Incarnation()},
+		Services: map[string]string{
+			servicePulsar: s.broker.ServiceURL(), serviceIncarnation: s.broker.Incarnation(),
+			serviceWeb: "http://" + s.conf.advertise(s.conf.webPort),
+		},
 		Bind:      s.conf.address(s.conf.gossip),
 		Advertise: s.conf.gossipAdvertise(),
 		Join:      s.conf.join, SecretKey: []byte(s.conf.gossipKey), Logger: s.log,
@@ -171,22 +174,12 @@ func (s *server) adminOptions() admin.Options {
 		Health:  s.broker.Ready,
 		Metrics: s.tele.Handler(),
 		Broker:  s.broker.Directory(),
-		Code:    codeOf,
 		Clusters: []string{
 			s.conf.cluster,
 		},
-		WebURL: "http://" + s.conf.advertise(s.conf.webPort),
 		Pprof:  s.conf.pprof,
 		Logger: s.log,
 	}
-}
-
-// codeOf knows the HTTP status of the errors that admin cannot know.
-func codeOf(err error) int {
-	if errors.Is(err, broker.ErrTopicNotHere) {
-		return http.StatusNotFound
-	}
-	return 0
 }
 
 // wait returns nil after a signal, and the reason when an embedded bookie has failed.
@@ -243,4 +236,5 @@ func (s *server) close() error {
 const (
 	servicePulsar      = "pulsar"
 	serviceIncarnation = "inc"
+	serviceWeb         = "web"
 )

@@ -18,11 +18,8 @@ import (
 	"geminga/pkg/topic"
 )
 
-var errExists = errors.New("topic exists already")
-
-// What broker.Server has, and its Directory.
+// What broker.Directory has.
 var (
-	_ Broker  = (*broker.Server)(nil)
 	_ Broker  = broker.Directory{}
 	_ Lister  = broker.Directory{}
 	_ Counter = broker.Directory{}
@@ -32,16 +29,16 @@ var (
 // plainBroker has stats and nothing else.
 type plainBroker struct{}
 
-func (plainBroker) TopicStats(context.Context, string) (topic.Stats, error) {
+func (plainBroker) TopicStats(context.Context, protocol.TopicName) (topic.Stats, error) {
 	return topic.Stats{}, nil
 }
 
 // fakeBroker serves orders, and parts with its partitions.
 type fakeBroker struct{ partitions int }
 
-func (f *fakeBroker) TopicStats(_ context.Context, name string) (topic.Stats, error) {
-	if name != "persistent://public/default/orders" && !strings.Contains(name, "a/b c") {
-		return topic.Stats{}, fmt.Errorf("%w: %s", broker.ErrTopicNotHere, name)
+func (f *fakeBroker) TopicStats(_ context.Context, name protocol.TopicName) (topic.Stats, error) {
+	if name.Local != "orders" && name.Local != "a/b c" {
+		return topic.Stats{}, fmt.Errorf("%s: %w", name, broker.ErrNoSuchTopic)
 	}
 	return topic.Stats{MsgInCounter: 7, Subscriptions: map[string]*topic.SubscriptionStats{"s": {MsgBacklog: 3}}}, nil
 }
@@ -60,11 +57,13 @@ func (f *fakeBroker) Partitions(context.Context, protocol.TopicName) (int, error
 	return f.partitions, nil
 }
 
-func (f *fakeBroker) Locate(_ context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
+func (f *fakeBroker) Locate(_ context.Context, name protocol.TopicName, _ bool) (broker.Location, error) {
 	if name.Local == "broken" {
-		return "", "", errors.New("boom")
+		return broker.Location{}, errors.New("boom")
 	}
-	return "pulsar://b1:6650", "pulsar+ssl://b1:6651", nil
+	return broker.Location{
+		Here: true, Owned: true, ServiceURL: "pulsar://b1:6650", TLSURL: "pulsar+ssl://b1:6651", WebURL: "http://b1:8080",
+	}, nil
 }
 
 // partitioner can make partitions, too.
@@ -72,7 +71,7 @@ type partitioner struct{ fakeBroker }
 
 func (p *partitioner) CreatePartitions(_ context.Context, _ protocol.TopicName, n int) error {
 	if p.partitions > 0 {
-		return errExists
+		return broker.ErrTopicExists
 	}
 	p.partitions = n
 	return nil
@@ -81,13 +80,6 @@ func (p *partitioner) CreatePartitions(_ context.Context, _ protocol.TopicName, 
 func (p *partitioner) UpdatePartitions(_ context.Context, _ protocol.TopicName, n int) error {
 	p.partitions = n
 	return nil
-}
-
-func code(err error) int {
-	if errors.Is(err, errExists) {
-		return http.StatusConflict
-	}
-	return 0
 }
 
 func newHandler(t *testing.T, o Options) http.Handler {
@@ -107,7 +99,7 @@ func do(h http.Handler, method, path, body string) (int, string) {
 
 func brokerOptions(b Broker) Options {
 	return Options{
-		Broker: b, Code: code, Clusters: []string{"standalone"}, WebURL: "http://b1:8080",
+		Broker: b, Clusters: []string{"standalone"},
 		Health:  func(context.Context) error { return nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "figures") }),
 	}
@@ -136,11 +128,11 @@ func TestBrokerPaths(t *testing.T) {
 		{"GET", "/admin/v2/persistent/public/de$ault", "", 412, `{"reason":`},
 		{"GET", orders + "/stats", "", 200, `"msgInCounter":7`},
 		{"GET", orders + "/stats", "", 200, `"msgBacklog":3`},
-		{"GET", orders + "x/stats", "", 404, `{"reason":"topic is not open on this broker: persistent://public/default/ordersx"}`},
+		{"GET", orders + "x/stats", "", 404, `{"reason":"persistent://public/default/ordersx: topic does not exist"}`},
 		{"GET", "/admin/v2/persistent/public/default/%20/../../x/stats", "", 404, `{"reason":`},
 		{"GET", orders + "/partitions", "", 200, `{"partitions":0,"deleted":false}`},
 		{"PUT", orders + "/partitions", "4", 204, ""},
-		{"PUT", orders + "/partitions", "4", 409, `{"reason":"topic exists already"}`},
+		{"PUT", orders + "/partitions", "4", 409, `{"reason":"This topic already exists"}`},
 		{"POST", orders + "/partitions", `{"partitions": 6, "properties": {"a": "b"}}`, 204, ""},
 		{"GET", orders + "/partitions", "", 200, `{"partitions":6,"deleted":false}`},
 		{"POST", orders + "/partitions", "8", 204, ""},

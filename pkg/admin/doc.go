@@ -8,6 +8,8 @@
 // A broker gives a Broker through Options and has all of it; a bookie gives none and has the first line only. Unknown
 // paths, methods and failures answer in Pulsar's shape, {"reason": "…"}, which its clients print.
 //
+// A request about one topic is served by the topic's broker; any other redirects there (owner.go).
+//
 // Handlers run on net/http's goroutines and hold no state; everything in Options must be safe for concurrent use. Every
 // request has a deadline, and everything that a client sends is bounded.
 //

@@ -30,7 +30,6 @@ func codes() []struct {
 		err  error
 		code int
 	}{
-		{broker.ErrTopicNotHere, http.StatusNotFound},
 		{broker.ErrNoSuchTopic, http.StatusNotFound},
 		{broker.ErrTopicExists, http.StatusConflict},
 		{broker.ErrFewerPartitions, http.StatusConflict},
@@ -54,15 +53,20 @@ func codes() []struct {
 		{topic.ErrNotSupported, http.StatusNotImplemented},
 		{topic.ErrNotAllowed, http.StatusMethodNotAllowed},
 		{topic.ErrNotReady, http.StatusServiceUnavailable},
+		{errNoWebURL, http.StatusServiceUnavailable},
 		{context.DeadlineExceeded, http.StatusServiceUnavailable},
 		{context.Canceled, http.StatusServiceUnavailable},
 	}
 }
 
-// code is the HTTP status of an error: what cmd says, what the table says, or 500.
+// code is the HTTP status of an error: another broker's, what the table says, or 500.
 func (h *handler) code(err error) int {
-	if code := h.opts.Code(err); code != 0 {
-		return code
+	var elsewhere *elsewhereError
+	if errors.As(err, &elsewhere) {
+		return elsewhere.code
+	}
+	if broker.Transient(err) {
+		return http.StatusServiceUnavailable
 	}
 	for _, c := range h.codes {
 		if errors.Is(err, c.err) {
@@ -79,6 +83,15 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.opts.Logger.Warn("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	writeReason(w, code, err.Error())
+}
+
+// reasonIn reads what writeReason wrote, or takes the text as it is.
+func reasonIn(body []byte) string {
+	var answer struct{ Reason string }
+	if json.Unmarshal(body, &answer) == nil && answer.Reason != "" {
+		return answer.Reason
+	}
+	return string(body)
 }
 
 func writeReason(w http.ResponseWriter, code int, reason string) {

@@ -8,17 +8,18 @@ import (
 	"net/http"
 	"time"
 
+	"geminga/pkg/broker"
 	"geminga/pkg/protocol"
 	"geminga/pkg/topic"
 )
 
 // Broker is what the REST of a broker stands on. Methods of it and of the interfaces below may block until ctx ends, and
-// come from any goroutine. Their errors are answered as Options.Code, and the table in errors.go, say.
+// come from any goroutine. Their errors are answered as the table in errors.go says.
 //
 // The interfaces below are looked for in the same value: what a Broker does not have is answered with 501.
 type Broker interface {
-	// TopicStats returns the figures of a topic, given its full name, that this broker serves. It loads no topic.
-	TopicStats(ctx context.Context, name string) (topic.Stats, error)
+	// TopicStats returns the figures of a topic that exists and that this broker serves.
+	TopicStats(ctx context.Context, name protocol.TopicName) (topic.Stats, error)
 }
 
 // Lister tells the full names of the topics of a namespace, served here or not, partitions one by one.
@@ -31,9 +32,11 @@ type Counter interface {
 	Partitions(ctx context.Context, name protocol.TopicName) (int, error)
 }
 
-// Locator tells where a topic is served: pulsar:// and pulsar+ssl:// addresses, empty when there is none.
+// Locator tells where a topic is served. Requests about topics of other brokers are redirected there. A topic that nobody
+// owns is taken by this broker if it should take it, or if another one thought so (authoritative). Without a Locator all
+// topics are here.
 type Locator interface {
-	Locate(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error)
+	Locate(ctx context.Context, name protocol.TopicName, authoritative bool) (broker.Location, error)
 }
 
 // Partitioner makes partitioned topics.
@@ -62,13 +65,13 @@ type Options struct {
 	Status   func(ctx context.Context) (any, error) // for people, as JSON: /status
 	Metrics  http.Handler                           // /metrics
 	Broker   Broker                                 // /admin/v2/persistent/…, /lookup/v2/…
-	Code     func(err error) int                    // HTTP status of the Broker's errors; 0: unknown
 	Clusters []string                               // /admin/v2/clusters
-	WebURL   string                                 // of this port, for lookups that this broker answers
 	Pprof    bool                                   // /debug/pprof: costs CPU and shows internals
 
 	CheckTimeout   time.Duration // of a probe
 	RequestTimeout time.Duration // of a request to the Broker
+
+	Client *http.Client // for requests to other brokers; nil: http.DefaultClient
 
 	Logger *slog.Logger
 }
@@ -84,8 +87,8 @@ func (o *Options) EnsureDefaults() {
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = 30 * time.Second
 	}
-	if o.Code == nil {
-		o.Code = func(error) int { return 0 }
+	if o.Client == nil {
+		o.Client = http.DefaultClient
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -15,7 +15,8 @@ import (
 // Stored works on topics that exist, on the broker that serves them.
 type Stored interface {
 	DeleteTopic(ctx context.Context, name protocol.TopicName, force bool) error
-	DeletePartitions(ctx context.Context, name protocol.TopicName, force bool) error
+	// DeletePartitions calls remove for each partition, which may be on another broker.
+	DeletePartitions(ctx context.Context, name protocol.TopicName, remove func(protocol.TopicName) error) error
 	Subscriptions(ctx context.Context, name protocol.TopicName) ([]string, error)
 	DeleteSubscription(ctx context.Context, name protocol.TopicName, subscription string, force bool) error
 	ReadEntry(ctx context.Context, name protocol.TopicName, ledger, entry int64) (broker.StoredEntry, error)
@@ -26,10 +27,7 @@ func (h *handler) routeStored(topicPath string) {
 		func(s Stored, name protocol.TopicName, w http.ResponseWriter, r *http.Request) error {
 			return answerDone(w, s.DeleteTopic(r.Context(), name, forced(r)))
 		}))
-	h.mux.HandleFunc("DELETE "+topicPath+"/partitions", h.withStored(
-		func(s Stored, name protocol.TopicName, w http.ResponseWriter, r *http.Request) error {
-			return answerDone(w, s.DeletePartitions(r.Context(), name, forced(r)))
-		}))
+	h.mux.HandleFunc("DELETE "+topicPath+"/partitions", h.deletePartitions)
 	h.mux.HandleFunc("GET "+topicPath+"/subscriptions", h.withStored(
 		func(s Stored, name protocol.TopicName, w http.ResponseWriter, r *http.Request) error {
 			return answer(w)(s.Subscriptions(r.Context(), name))
@@ -45,7 +43,7 @@ func (h *handler) withStored(
 	serve func(Stored, protocol.TopicName, http.ResponseWriter, *http.Request) error,
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		h.withOwned(w, r, func(ctx context.Context, name protocol.TopicName) error {
 			s, ok := h.opts.Broker.(Stored)
 			if !ok {
 				return errNotYet
@@ -53,6 +51,19 @@ func (h *handler) withStored(
 			return serve(s, name, w, r.WithContext(ctx))
 		})
 	}
+}
+
+// deletePartitions is served by any broker.
+func (h *handler) deletePartitions(w http.ResponseWriter, r *http.Request) {
+	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		s, ok := h.opts.Broker.(Stored)
+		if !ok {
+			return errNotYet
+		}
+		return answerDone(w, s.DeletePartitions(ctx, name, func(partition protocol.TopicName) error {
+			return h.deleteAnywhere(ctx, s, partition, forced(r))
+		}))
+	})
 }
 
 func forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }

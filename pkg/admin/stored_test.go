@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -34,8 +35,8 @@ func (k *keeper) DeleteTopic(_ context.Context, n protocol.TopicName, force bool
 	return k.note("delete %s %t", n.Local, force)
 }
 
-func (k *keeper) DeletePartitions(_ context.Context, n protocol.TopicName, force bool) error {
-	return k.note("delete partitions of %s %t", n.Local, force)
+func (k *keeper) DeletePartitions(_ context.Context, n protocol.TopicName, remove func(protocol.TopicName) error) error {
+	return errors.Join(k.note("delete partitions of %s", n.Local), remove(n.WithPartition(0)))
 }
 
 func (k *keeper) Subscriptions(_ context.Context, n protocol.TopicName) ([]string, error) {
@@ -91,7 +92,7 @@ func TestChanges(t *testing.T) {
 		{"DELETE", orders + "?force=true", "", nil, 204, "", "delete orders true"},
 		{"DELETE", orders, "", topic.ErrInUse, 412, `{"reason":"topic has connected`, "delete orders false"},
 		{"DELETE", orders, "", broker.ErrNoSuchTopic, 404, `{"reason":`, "delete orders false"},
-		{"DELETE", orders + "/partitions?force=true", "", nil, 204, "", "delete partitions of orders true"},
+		{"DELETE", orders + "/partitions?force=true", "", nil, 204, "", "delete partitions of orders, delete orders-partition-0 true"},
 		{"GET", orders + "/subscriptions", "", nil, 200, "[]", "subscriptions of orders"},
 		{"DELETE", orders + "/subscription/a%2Fb", "", nil, 204, "", "delete a/b of orders false"},
 		{"DELETE", orders + "/subscription/s", "", topic.ErrConsumerBusy, 412, `{"reason":`, "delete s of orders false"},

@@ -56,8 +56,8 @@ func (h *handler) serveTopics(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) serveStats(w http.ResponseWriter, r *http.Request) {
-	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
-		stats, err := h.opts.Broker.TopicStats(ctx, name.String())
+	h.withOwned(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		stats, err := h.opts.Broker.TopicStats(ctx, name)
 		if err == nil {
 			writeJSON(w, http.StatusOK, stats)
 		}
@@ -83,8 +83,8 @@ type internalLedger struct {
 }
 
 func (h *handler) serveInternalStats(w http.ResponseWriter, r *http.Request) {
-	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
-		stats, err := h.opts.Broker.TopicStats(ctx, name.String())
+	h.withOwned(w, r, func(ctx context.Context, name protocol.TopicName) error {
+		stats, err := h.opts.Broker.TopicStats(ctx, name)
 		if err == nil {
 			l := stats.Ledger
 			writeJSON(w, http.StatusOK, internalStats{
@@ -160,7 +160,7 @@ func partitionCount(body io.Reader) (int, error) {
 
 // createTopic makes a topic without partitions. The body holds properties, which are not kept.
 func (h *handler) createTopic(w http.ResponseWriter, r *http.Request) {
-	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
+	h.withOwned(w, r, func(ctx context.Context, name protocol.TopicName) error {
 		c, ok := h.opts.Broker.(Creator)
 		if !ok {
 			return errNotYet
@@ -170,28 +170,5 @@ func (h *handler) createTopic(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
-	})
-}
-
-// lookupAnswer is Pulsar's LookupData.
-type lookupAnswer struct {
-	BrokerURL    string `json:"brokerUrl"`
-	BrokerURLTLS string `json:"brokerUrlTls"`
-	HTTPURL      string `json:"httpUrl"`
-	HTTPURLTLS   string `json:"httpUrlTls"`
-	NativeURL    string `json:"nativeUrl"`
-}
-
-func (h *handler) serveLookup(w http.ResponseWriter, r *http.Request) {
-	h.withTopic(w, r, func(ctx context.Context, name protocol.TopicName) error {
-		l, ok := h.opts.Broker.(Locator)
-		if !ok {
-			return errNotYet
-		}
-		url, urlTLS, err := l.Locate(ctx, name)
-		if err == nil {
-			writeJSON(w, http.StatusOK, lookupAnswer{BrokerURL: url, BrokerURLTLS: urlTLS, HTTPURL: h.opts.WebURL, NativeURL: url})
-		}
-		return err
 	})
 }

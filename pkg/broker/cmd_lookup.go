@@ -30,8 +30,10 @@ func handleLookup(c *conn, cmd *pulsarpb.BaseCommand) error {
 // place is the answer to a lookup.
 type place struct {
 	bundle *bundle // set: it is here
-	url    string  // else: ask there
+	owned  bool    // by the broker below, as its record says; else that one is only the candidate
+	url    string  // ask there
 	urlTLS string
+	web    string
 }
 
 func (c *conn) located(request uint64, p place, err error) {

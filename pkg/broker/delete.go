@@ -58,14 +58,15 @@ func (d Directory) DeleteTopic(ctx context.Context, name protocol.TopicName, for
 	return err
 }
 
-// DeletePartitions removes a partitioned topic: first its partitions, as DeleteTopic does, then their number.
-func (d Directory) DeletePartitions(ctx context.Context, name protocol.TopicName, force bool) error {
+// DeletePartitions removes a partitioned topic: first its partitions, by remove, since other brokers may serve some of
+// them; then their number. A partition that is not there (ErrNoSuchTopic) has never been used.
+func (d Directory) DeletePartitions(ctx context.Context, name protocol.TopicName, remove func(protocol.TopicName) error) error {
 	info, version, err := d.partitioned(ctx, name)
 	if err != nil {
 		return err
 	}
 	for i := range int(info.Partitions) {
-		if err := d.DeleteTopic(ctx, name.WithPartition(i), force); err != nil && !errors.Is(err, ErrNoSuchTopic) {
+		if err := remove(name.WithPartition(i)); err != nil && !errors.Is(err, ErrNoSuchTopic) {
 			return err
 		}
 	}

@@ -86,14 +86,17 @@ func TestDeletePartitions(t *testing.T) {
 	s, cluster := start(t)
 	d, ctx := s.Directory(), context.Background()
 	n := parse(t, name(1))
-	steps(t, d.DeletePartitions(ctx, n, false), ErrNoSuchTopic, d.CreatePartitions(ctx, n, 3), nil)
+	remove := func(force bool) error {
+		return d.DeletePartitions(ctx, n, func(p protocol.TopicName) error { return d.DeleteTopic(ctx, p, force) })
+	}
+	steps(t, remove(false), ErrNoSuchTopic, d.CreatePartitions(ctx, n, 3), nil)
 	p := connect(t, s)
 	p.producer(n.WithPartition(1).String(), 1, "")
 	steps(t,
 		d.DeleteTopic(ctx, n, true), ErrPartitioned,
-		d.DeletePartitions(ctx, n, false), topic.ErrInUse,
-		d.DeletePartitions(ctx, n, true), nil,
-		d.DeletePartitions(ctx, n, true), ErrNoSuchTopic,
+		remove(false), topic.ErrInUse,
+		remove(true), nil,
+		remove(true), ErrNoSuchTopic,
 	)
 	if left := recordsLeft(t, cluster.Client()); len(left) > 0 {
 		t.Errorf("left: %q", left)

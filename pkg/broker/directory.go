@@ -15,9 +15,17 @@ type Directory struct{ server *Server }
 // Directory returns the server's answers for the admin API.
 func (s *Server) Directory() Directory { return Directory{s} }
 
-// TopicStats returns the figures of a topic that this broker serves; ErrTopicNotHere otherwise.
-func (d Directory) TopicStats(ctx context.Context, name string) (topic.Stats, error) {
-	return d.server.TopicStats(ctx, name)
+// TopicStats returns the figures of a topic that exists and that this broker serves; it is opened if need be.
+func (d Directory) TopicStats(ctx context.Context, name protocol.TopicName) (topic.Stats, error) {
+	return await(ctx, "stats of "+name.String(), func(done func(topic.Stats, error)) {
+		d.open(name, func(h *hosted, err error) {
+			if err != nil {
+				done(topic.Stats{}, err)
+				return
+			}
+			h.t.Stats(func(st topic.Stats) { done(st, nil) })
+		})
+	})
 }
 
 // NamespaceTopics returns the full names of the topics of a namespace, served here or not; partitions one by one.
@@ -43,19 +51,28 @@ func (d Directory) Partitions(ctx context.Context, name protocol.TopicName) (int
 	})
 }
 
-// Locate returns where the topic is served. A topic that nobody owns is taken by this broker if it is the candidate.
-func (d Directory) Locate(ctx context.Context, name protocol.TopicName) (url, urlTLS string, err error) {
+// Location is where a topic is served.
+type Location struct {
+	Here  bool // by this broker
+	Owned bool // false: by nobody so far; the addresses are those of the broker that should take it
+	// Addresses of the broker, empty when there is none of the kind: pulsar://, pulsar+ssl://, http://.
+	ServiceURL, TLSURL, WebURL string
+}
+
+// Locate returns where a topic is served. A topic that nobody owns is taken by this broker if it is the candidate, or if
+// authoritative: another broker thought that it is.
+func (d Directory) Locate(ctx context.Context, name protocol.TopicName, authoritative bool) (Location, error) {
 	p, err := await(ctx, "lookup of "+name.String(), func(done func(place, error)) {
-		d.server.owners.lookup(name, false, done)
+		d.server.owners.lookup(name, authoritative, done)
 	})
-	if err != nil {
-		return "", "", err
-	}
-	if p.bundle != nil {
+	switch {
+	case err != nil:
+		return Location{}, err
+	case p.bundle != nil:
 		u := d.server.urls.Load()
-		return u.plain, u.tls, nil
+		return Location{true, true, u.plain, u.tls, d.server.opts.AdvertisedWebURL}, nil
 	}
-	return p.url, p.urlTLS, nil
+	return Location{false, p.owned, p.url, p.urlTLS, p.web}, nil
 }
 
 // await turns an asynchronous call into a blocking one.

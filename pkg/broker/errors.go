@@ -36,6 +36,17 @@ var (
 	errSlowReader = errors.New("client does not read")
 )
 
+// Transient reports that nothing is wrong with a request: the topic is on its way to another broker, this one ends, or the
+// metadata does not answer. The same request may succeed a moment later.
+func Transient(err error) bool {
+	for _, e := range []error{errNotOwner, errNoOwner, errMetadata, errShuttingDown, errMoved} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // fault says what a client is told about an error.
 type fault struct {
 	sentinel error

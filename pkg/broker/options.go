@@ -27,6 +27,7 @@ type Member struct {
 	Incarnation string // "": not known, any is taken for the same
 	ServiceURL  string
 	TLSURL      string
+	WebURL      string // http:// of its admin API
 }
 
 // Members tells which brokers are alive. It suggests and never decides: two brokers that disagree are kept apart by the
@@ -52,6 +53,7 @@ type Options struct {
 	TLSConfig        *tls.Config
 	AdvertisedURL    string // what lookups answer; by default pulsar:// and the address listened on
 	AdvertisedURLTLS string
+	AdvertisedWebURL string // http:// of the admin API, for requests about topics that are served here
 
 	Bookies managedledger.Bookies
 	Store   managedledger.Store

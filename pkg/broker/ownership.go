@@ -161,7 +161,7 @@ func (o *ownership) decide(b *bundle, info metadata.OwnerInfo, version int64, au
 		i := slices.IndexFunc(live, func(m Member) bool { return m.ID == info.Broker })
 		switch {
 		case i >= 0 && (live[i].Incarnation == "" || live[i].Incarnation == info.Incarnation):
-			o.finish(b, place{url: info.ServiceURL, urlTLS: info.TLSURL}, nil)
+			o.finish(b, place{url: info.ServiceURL, urlTLS: info.TLSURL, web: info.WebURL, owned: true}, nil)
 			return
 		case i < 0 && me.Members != nil && time.Since(o.server.opened) < me.MembersSettleTime:
 			o.finish(b, place{}, errNoOwner) // we may not have heard of it yet
@@ -169,7 +169,7 @@ func (o *ownership) decide(b *bundle, info metadata.OwnerInfo, version int64, au
 		}
 	}
 	if c := candidate(b.key, live); !authoritative && c.ID != me.ID && c.ServiceURL != "" {
-		o.finish(b, place{url: c.ServiceURL, urlTLS: c.TLSURL}, nil)
+		o.finish(b, place{url: c.ServiceURL, urlTLS: c.TLSURL, web: c.WebURL}, nil)
 		return
 	}
 	o.claim(b, info, version, authoritative, attempt)
@@ -185,6 +185,7 @@ func (o *ownership) claim(b *bundle, old metadata.OwnerInfo, version int64, auth
 	u := s.urls.Load()
 	info := metadata.OwnerInfo{
 		Broker: s.opts.ID, Incarnation: s.opts.Incarnation, Epoch: old.Epoch + 1, ServiceURL: u.plain, TLSURL: u.tls,
+		WebURL: s.opts.AdvertisedWebURL,
 	}
 	value, err := json.Marshal(info)
 	if err != nil {
