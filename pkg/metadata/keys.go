@@ -12,6 +12,7 @@ import (
 //	/cluster                                          ClusterInfo
 //	/counters/ledger                                  decimal text: the ledger ids given out
 //	/bookies/<bookie>                                 BookieInfo
+//	/bookiemodes/<bookie>                             BookieMode
 //	/groups/<group>                                   GroupInfo
 //	/owners/<tenant>/<namespace>/<bundle>             OwnerInfo
 //	/tenants/<tenant>
@@ -29,6 +30,7 @@ const (
 	LedgerCounterKey = "/counters/ledger"
 
 	BookiesPrefix     = "/bookies/"
+	BookieModesPrefix = "/bookiemodes/"
 	GroupsPrefix      = "/groups/"
 	OwnersPrefix      = "/owners/"
 	TenantsPrefix     = "/tenants/"
@@ -44,6 +46,9 @@ const (
 
 // BookieKey is the key of a bookie's BookieInfo.
 func BookieKey(id string) string { return BookiesPrefix + Escape(id) }
+
+// BookieModeKey is the key of a bookie's BookieMode.
+func BookieModeKey(id string) string { return BookieModesPrefix + Escape(id) }
 
 // GroupKey is the key of a ledger group's GroupInfo.
 func GroupKey(id ledger.GroupID) string { return GroupsPrefix + strconv.FormatUint(uint64(id), 10) }

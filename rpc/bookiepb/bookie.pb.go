@@ -586,7 +586,9 @@ type GroupStatus struct {
 	Applied       uint64                 `protobuf:"varint,5,opt,name=applied,proto3" json:"applied,omitempty"`
 	Replicas      []string               `protobuf:"bytes,6,rep,name=replicas,proto3" json:"replicas,omitempty"` // bookie ids
 	Ledgers       uint64                 `protobuf:"varint,7,opt,name=ledgers,proto3" json:"ledgers,omitempty"`
-	Ready         bool                   `protobuf:"varint,8,opt,name=ready,proto3" json:"ready,omitempty"` // leading, and every entry of earlier terms is applied
+	Ready         bool                   `protobuf:"varint,8,opt,name=ready,proto3" json:"ready,omitempty"`                              // leading, and every entry of earlier terms is applied
+	LastIndex     uint64                 `protobuf:"varint,12,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`    // of the replica's log
+	AppendRate    uint64                 `protobuf:"varint,13,opt,name=append_rate,json=appendRate,proto3" json:"append_rate,omitempty"` // bytes a second that were applied, of late
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,13 +679,29 @@ func (x *GroupStatus) GetReady() bool {
 	return false
 }
 
+func (x *GroupStatus) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetAppendRate() uint64 {
+	if x != nil {
+		return x.AppendRate
+	}
+	return 0
+}
+
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	BookieId      string                 `protobuf:"bytes,2,opt,name=bookie_id,json=bookieId,proto3" json:"bookie_id,omitempty"`
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Groups        []*GroupStatus         `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`
-	Metadata      *GroupStatus           `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"` // absent when this bookie is no member of the metadata group
+	Metadata      *GroupStatus           `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"`                  // absent when this bookie is no member of the metadata group
+	ReadOnly      bool                   `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"` // the groups that it leads take no entries
+	Leaving       bool                   `protobuf:"varint,7,opt,name=leaving,proto3" json:"leaving,omitempty"`                   // it is being decommissioned
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +769,20 @@ func (x *StatusResponse) GetMetadata() *GroupStatus {
 		return x.Metadata
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *StatusResponse) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
 }
 
 type Item struct {
@@ -2491,7 +2523,7 @@ const file_bookie_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x18\n" +
 	"\aentries\x18\x03 \x01(\fR\aentries\x121\n" +
 	"\x06result\x18\x04 \x01(\v2\x19.geminga.bookie.v1.ResultR\x06result\"\x0f\n" +
-	"\rStatusRequest\"\xd2\x01\n" +
+	"\rStatusRequest\"\x92\x02\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12\x16\n" +
@@ -2500,14 +2532,20 @@ const file_bookie_proto_rawDesc = "" +
 	"\aapplied\x18\x05 \x01(\x04R\aapplied\x12\x1a\n" +
 	"\breplicas\x18\x06 \x03(\tR\breplicas\x12\x18\n" +
 	"\aledgers\x18\a \x01(\x04R\aledgers\x12\x14\n" +
-	"\x05ready\x18\b \x01(\bR\x05ready\"\xda\x01\n" +
+	"\x05ready\x18\b \x01(\bR\x05ready\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\f \x01(\x04R\tlastIndex\x12\x1f\n" +
+	"\vappend_rate\x18\r \x01(\x04R\n" +
+	"appendRate\"\x91\x02\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
 	"\tbookie_id\x18\x02 \x01(\tR\bbookieId\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x126\n" +
 	"\x06groups\x18\x04 \x03(\v2\x1e.geminga.bookie.v1.GroupStatusR\x06groups\x12:\n" +
-	"\bmetadata\x18\x05 \x01(\v2\x1e.geminga.bookie.v1.GroupStatusR\bmetadata\"H\n" +
+	"\bmetadata\x18\x05 \x01(\v2\x1e.geminga.bookie.v1.GroupStatusR\bmetadata\x12\x1b\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12\x18\n" +
+	"\aleaving\x18\a \x01(\bR\aleaving\"H\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
