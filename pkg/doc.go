@@ -68,7 +68,7 @@
 //	2 topic/ack.go:subscription.ackIndividual  or ackCumulative: forgets what was pending, frees blocked consumers
 //	3 managedledger/cursor.go:Cursor.Delete    or MarkDelete: moves the mark, or notes a hole behind it
 //	4 managedledger/cursor_store.go:cursorStore.changed  a receipt is wanted: written now; else within a second
-//	5 managedledger/cursor_store.go:cursorStore.append   the whole state as one entry of the cursor's own ledger
+//	5 managedledger/cursor_store.go:cursorStore.append   what has changed, one entry of the cursor's own ledger
 //	6 (steps 5 to 8 of Publish)                it is an append like any other
 //	7 managedledger/cursor_store.go:stateAppend.Appended  ══▶ the subscription's executor: cursorStore.written
 //	8 broker/cmd_ack.go:conn.ackDone           on the loop: ACK_RESPONSE to all whose acknowledgement is in that state

@@ -1,7 +1,6 @@
 package managedledger
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -165,57 +164,4 @@ func TestPositionsAgainstAList(t *testing.T) {
 			t.Fatalf("seed %d: earliest and latest", seed)
 		}
 	}
-}
-
-func TestStateRoundTrip(t *testing.T) {
-	for seed := range uint64(300) {
-		rnd := rand.New(rand.NewPCG(seed, 3))
-		s, all := randomView(rnd)
-		var acks ackSet
-		for _, p := range all {
-			if rnd.IntN(2) == 0 {
-				acks.add(p)
-			}
-		}
-		mark := ledger.Position{Ledger: ledger.ID(rnd.IntN(9)), Entry: ledger.EntryID(rnd.IntN(9) - 1)}
-		most := rnd.IntN(6)
-		b, truncated := appendState(nil, mark, &acks, most)
-		gotMark, got, err := decodeState(b, s)
-		if err != nil || gotMark != mark {
-			t.Fatalf("seed %d: %s, %v", seed, gotMark, err)
-		}
-		want, n := "", 0
-		for r := range acks.ranges() {
-			if n++; n <= most {
-				want += fmt.Sprint(r)
-			}
-		}
-		if truncated != (n > most) {
-			t.Fatalf("seed %d: %d ranges, truncated %t", seed, n, truncated)
-		}
-		have := ""
-		for r := range got.ranges() {
-			have += fmt.Sprint(r)
-		}
-		if have != want {
-			t.Fatalf("seed %d: %s, want %s", seed, have, want)
-		}
-		for i := range b {
-			_, _, _ = decodeState(b[:i], s) // must not panic
-		}
-	}
-}
-
-func FuzzDecodeState(f *testing.F) {
-	var acks ackSet
-	acks.addRange(1, 1, 2)
-	b, _ := appendState(nil, ledger.Position{Ledger: 1}, &acks, 10)
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, _ := randomView(rand.New(rand.NewPCG(uint64(len(b)), 4)))
-		_, acks, err := decodeState(b, s)
-		if err == nil && acks.count() > s.total() {
-			t.Errorf("%d entries of %d", acks.count(), s.total())
-		}
-	})
 }

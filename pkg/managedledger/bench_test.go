@@ -11,7 +11,10 @@ import (
 )
 
 // instant stores nothing and acknowledges at once: what is left is the cost of the managed ledger itself.
-type instant struct{ next ledger.ID }
+type instant struct {
+	next    ledger.ID
+	records int64 // bytes appended that are no entries of the topic
+}
 
 func (b *instant) Create(_ ledger.Epoch, _ ledger.GroupID, done func(ledger.Ref, error)) {
 	b.next++
@@ -19,6 +22,9 @@ func (b *instant) Create(_ ledger.Epoch, _ ledger.GroupID, done func(ledger.Ref,
 }
 
 func (b *instant) Append(ref ledger.Ref, _ ledger.Epoch, first ledger.EntryID, es []ledger.Payload, w ledger.Waiter) {
+	if es[0].Owner == nil {
+		b.records += int64(len(es[0].Data))
+	}
 	w.Appended(ref, first+ledger.EntryID(len(es))-1, nil)
 }
 
@@ -48,6 +54,7 @@ func (b *instant) Commit(txn metadata.Txn, done func(metadata.Outcome, error)) {
 type path struct {
 	exec, sub *executor.Executor
 	cache     *managedledger.Cache
+	bookies   *instant
 	ml        *managedledger.ManagedLedger
 	cursor    *managedledger.Cursor
 	ops       []managedledger.Op
@@ -79,6 +86,7 @@ func newPath(tb testing.TB, batch int, reading bool) *path {
 		p.ops = append(p.ops, managedledger.Op{Payload: ledger.Payload{Data: make([]byte, 128), Owner: owner}, Messages: 1})
 	}
 	b := &instant{}
+	p.bookies = b
 	ready := make(chan error)
 	env := managedledger.Env{Bookies: b, Store: b, Executor: p.exec, Cache: p.cache, Epoch: 1, Listener: p}
 	o := managedledger.Options{MaxEntriesPerLedger: 1 << 40, MaxBytesPerLedger: 1 << 60}

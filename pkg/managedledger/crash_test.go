@@ -23,6 +23,8 @@ type tripwire struct {
 	after  bool
 	calls  int
 	waiter func(ref ledger.Ref, w ledger.Waiter)
+
+	payload func([]byte) // sees each that is appended, and may change it
 }
 
 func (c *tripwire) pass(send func()) {
@@ -47,6 +49,11 @@ func (c *tripwire) Create(epoch ledger.Epoch, avoid ledger.GroupID, done func(le
 func (c *tripwire) Append(ref ledger.Ref, epoch ledger.Epoch, first ledger.EntryID, es []ledger.Payload, w ledger.Waiter) {
 	if c.waiter != nil {
 		c.waiter(ref, w)
+	}
+	for _, e := range es {
+		if c.payload != nil {
+			c.payload(e.Data)
+		}
 	}
 	c.pass(func() { c.Client.Append(ref, epoch, first, es, w) })
 }

@@ -26,7 +26,7 @@ import (
 //  1. mark is an entry of the log, or in front of the first; no entry at or before mark is in acks, nor is the one
 //     behind it.
 //  2. acks holds confirmed entries only, hence Backlog = entries behind mark − count(acks), exactly. Nothing is counted
-//     up or down over time.
+//     up or down over time. A batch of which a part is deleted counts as not deleted.
 //  3. The stored state of a durable cursor is one that it has had, and no older than any answered receipt.
 type Cursor struct {
 	m        *ManagedLedger
@@ -34,9 +34,8 @@ type Cursor struct {
 	executor *executor.Executor
 	store    *cursorStore // nil: not durable
 
-	mark   ledger.Position
+	deletions
 	read   ledger.Position // the next to read; may lie behind the end of its ledger
-	acks   ackSet
 	closed bool
 
 	reader  reader
@@ -116,7 +115,8 @@ func (c *Cursor) MarkDelete(p ledger.Position, done func(error)) {
 	c.unchanged(done)
 }
 
-// Delete deletes single entries. Positions that do not exist, or no more, are passed over. done as in MarkDelete.
+// Delete deletes single entries. Positions that do not exist, or no more, are passed over. done as in MarkDelete, and also
+// for every DeletePart before.
 func (c *Cursor) Delete(ps []ledger.Position, done func(error)) {
 	c.assertCurrent()
 	s := c.m.snapshot()
@@ -133,8 +133,12 @@ func (c *Cursor) Delete(ps []ledger.Position, done func(error)) {
 		case p == s.next(c.mark): // in order: the bitmap is not touched
 			c.moveTo(s, p)
 			changed = true
-		default:
-			changed = c.acks.add(p) || changed
+		case c.acks.add(p):
+			c.parts.remove(p)
+			if c.store != nil {
+				c.store.changes.ack(p)
+			}
+			changed = true
 		}
 	}
 	if c.mark != mark {
@@ -165,6 +169,7 @@ func answer(done func(error), err error) {
 
 // moveTo moves the mark-delete position to p, an entry, and on over what is deleted behind it.
 func (c *Cursor) moveTo(s snapshot, p ledger.Position) {
+	was := c.mark
 	c.mark = p
 	c.acks.removeTo(p)
 	for c.acks.count() > 0 {
@@ -176,6 +181,7 @@ func (c *Cursor) moveTo(s snapshot, p ledger.Position) {
 		c.mark = ledger.Position{Ledger: next.Ledger, Entry: e - 1}
 		c.acks.removeTo(c.mark)
 	}
+	c.parts.removeBetween(was, c.mark)
 	if c.read.Compare(c.mark) <= 0 {
 		c.read = after(c.mark)
 	}
@@ -210,6 +216,10 @@ func (c *Cursor) place(s snapshot, p ledger.Position, inclusive bool) {
 	c.mark = s.floor(p)
 	c.read = after(c.mark)
 	c.acks.clear()
+	c.parts.clear()
+	if c.store != nil {
+		c.store.changes.everything()
+	}
 }
 
 // changed has the new state stored.
@@ -277,5 +287,8 @@ func (c *Cursor) checkInvariants() {
 	s := c.m.snapshot()
 	invariant.Assert(s.floor(c.mark) == c.mark || c.mark.Entry == ledger.NoEntry, "mark-delete position %s is no entry", c.mark)
 	invariant.Assert(!c.acks.has(s.next(c.mark)), "entry behind mark-delete position %s is deleted", c.mark)
+	for p := range c.parts.sets {
+		invariant.Assert(!c.IsDeleted(p), "part of %s, which is deleted", p)
+	}
 	invariant.Assert(c.Backlog() >= 0, "backlog %d", c.Backlog())
 }

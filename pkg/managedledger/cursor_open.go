@@ -3,7 +3,6 @@ package managedledger
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"geminga/pkg/executor"
@@ -63,9 +62,9 @@ func (m *ManagedLedger) removeCursor(c *Cursor) {
 
 // cursorOpening recovers or creates a durable cursor, on the cursor's executor.
 //
-//	read the record ──absent──▶ put the initial state ─────────────────────────────▶ ready
-//	     ▲    └──names a ledger──▶ fence it ──▶ read its last record ──▶ put our epoch ──▶ ready
-//	     └──────────────────────── another version ─────────────────────────┘
+//	read the item ──absent──▶ put the initial state ────────────────────────────────────▶ ready
+//	   ▲    └──names a ledger──▶ fence it ──▶ read its last records ──▶ put our epoch ──▶ ready
+//	   └──────────────────────── another version ────────────────────────┘
 //
 // The put makes every later put of an earlier owner fail, the fence its appends.
 type cursorOpening struct {
@@ -74,6 +73,7 @@ type cursorOpening struct {
 	limit *executor.Timer
 	tries int
 	store *cursorStore
+	state recovery
 }
 
 func (o *cursorOpening) begin() {
@@ -124,10 +124,10 @@ func (o *cursorOpening) load() {
 }
 
 func (o *cursorOpening) loaded(item metadata.Item) {
-	s, env := o.store, &o.c.m.env
+	s, m := o.store, o.c.m
 	s.record.version = item.Version
 	if item.Version == 0 {
-		state, _ := appendState(nil, o.c.mark, &o.c.acks, 0)
+		state, _, _ := appendRecord(nil, link{}, o.c.content(), m.opts.metadataBounds())
 		s.info = cursorInfo{State: state}
 		o.claim()
 		return
@@ -136,14 +136,19 @@ func (o *cursorOpening) loaded(item metadata.Item) {
 	switch {
 	case err != nil:
 		o.finish(err)
-	case info.Epoch > env.Epoch:
-		o.finish(fmt.Errorf("%w: epoch %d, ours is %d", ErrLost, info.Epoch, env.Epoch))
+	case info.Epoch > m.env.Epoch:
+		o.finish(fmt.Errorf("%w: epoch %d, ours is %d", ErrLost, info.Epoch, m.env.Epoch))
 	case info.Ledger == 0:
 		s.info = info
-		o.recovered(info.State)
+		o.state = recovery{}
+		if err := o.state.apply(info.State, 0, m.snapshot()); err != nil {
+			o.finish(err)
+			return
+		}
+		o.recovered()
 	default:
 		s.info = info
-		env.Bookies.Fence(info.ref(), env.Epoch, func(last ledger.EntryID, err error) {
+		m.env.Bookies.Fence(info.ref(), m.env.Epoch, func(last ledger.EntryID, err error) {
 			o.call(func() {
 				if !o.retry(err) {
 					o.readLast(last)
@@ -151,41 +156,6 @@ func (o *cursorOpening) loaded(item metadata.Item) {
 			})
 		})
 	}
-}
-
-func (o *cursorOpening) readLast(last ledger.EntryID) {
-	ref := o.store.info.ref()
-	if last == ledger.NoEntry {
-		o.finish(fmt.Errorf("%w: cursor %s is empty", ErrCorrupt, ref))
-		return
-	}
-	want := span{ledger: ref.ID, first: last, max: ledger.Limits{Entries: 1, Bytes: math.MaxInt32}}
-	o.c.m.env.Bookies.Read(ref, last, last, want.max, func(entries []ledger.Entry, err error) {
-		o.c.executor.PostFunc(func() {
-			if err == nil {
-				err = want.verify(entries)
-			}
-			if o.done != nil && !o.retry(err) {
-				o.recovered(entries[0].Payload.Data)
-			}
-			release(entries)
-		})
-	})
-}
-
-// recovered takes the state over.
-func (o *cursorOpening) recovered(state []byte) {
-	c := o.c
-	s := c.m.snapshot()
-	mark, acks, err := decodeState(state, s)
-	if err != nil {
-		o.finish(err)
-		return
-	}
-	c.acks = acks
-	c.read = ledger.Earliest
-	c.moveTo(s, s.floor(mark))
-	o.claim()
 }
 
 // claim puts our epoch into the record.

@@ -10,17 +10,17 @@ import (
 	"geminga/pkg/ledger"
 )
 
-// cursorStore keeps a durable cursor's state. Every record is the whole state, so the last one is all that recovery
-// reads, and any number of acknowledgements that gather while a record is on its way make one record.
+// cursorStore keeps a durable cursor's state, in records of which each is the whole state or what has changed since the
+// one before (cursor_record.go). Any number of acknowledgements that gather while a record is on its way make one record.
 //
 //	acks ──▶ dirty ──▶ [ record on its way ] ──stored──▶ receipts answered; dirty again? next record
 //	            └ with a receipt wanted: at once, else within CursorFlushInterval
 //
 // Records go to a ledger of the cursor's own, which is made at the first write, and replaced when it is full, broken or
-// stalled. A new ledger first takes a record, then the metadata names it, and then the receipts of that record are
-// answered: so the ledger that the metadata names always has a last record, and it is at least as new as any receipt.
+// stalled. A new ledger first takes a whole record, then the metadata names it, and then the receipts of that record are
+// answered: so the ledger that the metadata names always has a state, and it is at least as new as any receipt.
 //
-//	create ──▶ append record ──▶ put {ledger} ──▶ delete the old ledger
+//	create ──▶ append whole record ──▶ put {ledger} ──▶ delete the old ledger
 //
 // A crash before the put leaves the old ledger named, whose last record is as new as the receipts answered so far. The
 // new ledger is then left over, unnamed.
@@ -40,6 +40,9 @@ type cursorStore struct {
 	stalls   int // in a row, of records
 
 	dirty   bool
+	changes changes       // since the last record
+	chain   chain         // in ledger
+	cut     bool          // the last whole record was not all
 	waiting []func(error) // their state is in the next record
 	flying  []func(error) // their state is in the record under way
 	flush   *executor.Timer
@@ -118,18 +121,24 @@ func (s *cursorStore) write() {
 	s.append()
 }
 
-// take encodes the state; whoever waits for it now waits for the record under way.
-func (s *cursorStore) take() []byte {
+// take makes a record at the entry of a ledger; whoever waits for the state as it is now waits for the record under way.
+func (s *cursorStore) take(ref ledger.Ref, entry ledger.EntryID) []byte {
 	s.dirty = false
 	s.flying = append(s.flying, s.waiting...)
 	s.waiting = nil
-	state, truncated := appendState(nil, s.c.mark, &s.c.acks, s.c.m.opts.MaxUnackedRanges)
-	if truncated {
-		s.c.m.env.Metrics.truncated()
-		s.c.m.log.Warn("cursor has more acknowledged ranges than are kept: those beyond will be delivered again after a restart",
-			"cursor", s.c.name, "kept", s.c.m.opts.MaxUnackedRanges)
+	record, over := s.chain.next(ref, entry, &s.c.deletions, &s.changes, s.c.m.opts.recordBounds())
+	if s.chain.length > 1 {
+		return record
 	}
-	return state
+	if over != (cut{}) {
+		s.c.m.env.Metrics.truncated()
+		if !s.cut {
+			s.c.m.log.Warn("cursor has more acknowledged ranges than are kept: those beyond will be delivered again after a crash",
+				"cursor", s.c.name, "ranges", over.ranges, "batches", over.parts)
+		}
+	}
+	s.cut = over != cut{}
+	return record
 }
 
 // create makes a ledger and appends to it.
@@ -171,7 +180,7 @@ func (s *cursorStore) retire() {
 			bookies.Delete(s.ledger, ignore)
 		}
 	}
-	s.ledger, s.next = ledger.Ref{}, 0
+	s.ledger, s.next, s.chain = ledger.Ref{}, 0, chain{}
 }
 
 // append writes a record to the ledger in use.
@@ -186,7 +195,7 @@ func (s *cursorStore) append() {
 		s.stalls++
 		a.handle(ledger.ErrUnknown)
 	})
-	env.Bookies.Append(s.ledger, env.Epoch, entry, []ledger.Payload{{Data: s.take()}}, a)
+	env.Bookies.Append(s.ledger, env.Epoch, entry, []ledger.Payload{{Data: s.take(s.ledger, entry)}}, a)
 }
 
 // stallTimeout is longer than that of the data, because nobody is blocked; it backs off in the same way.
@@ -359,23 +368,22 @@ func (s *cursorStore) finish() {
 		s.finished()
 		return
 	}
-	most := s.c.m.opts.MaxUnackedRangesInMetadata
-	n := 0
-	for range s.c.acks.ranges() {
-		if n++; n > most {
-			if s.dirty {
-				s.write()
-				return
-			}
-			if s.ledger.ID != 0 {
-				s.c.m.env.Bookies.Close(s.ledger, s.next-1, ignore)
-			}
-			s.finished()
-			return
+	state, _, over := appendRecord(nil, link{}, s.c.content(), s.c.m.opts.metadataBounds())
+	switch {
+	case over == cut{}:
+		s.dirty = false
+		s.flying = append(s.flying, s.waiting...)
+		s.waiting = nil
+		s.phase = storeWriting
+		s.put(cursorInfo{Epoch: s.c.m.env.Epoch, State: state}, s.finished)
+	case s.dirty:
+		s.write()
+	default:
+		if s.ledger.ID != 0 {
+			s.c.m.env.Bookies.Close(s.ledger, s.next-1, ignore)
 		}
+		s.finished()
 	}
-	s.phase = storeWriting
-	s.put(cursorInfo{Epoch: s.c.m.env.Epoch, State: s.take()}, s.finished)
 }
 
 // finished answers after the last write.

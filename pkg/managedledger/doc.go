@@ -23,7 +23,7 @@
 //   - An owner that another one has replaced completes nothing that the new one does not see, and is told: Lost.
 //   - A receipt for an acknowledgement means that it survives a crash, unless the cursor has more than MaxUnackedRanges
 //     holes before it (a warning says so). Other acknowledgements survive a crash when they are older than
-//     CursorFlushInterval.
+//     CursorFlushInterval. That holds of parts of batches as well.
 //
 // Callers are topic, and admin through it. A ManagedLedger lives on the topic's executor and a Cursor on its
 // subscription's; neither has a lock, both assert their executor in invariants builds. Between the two go the view of
@@ -31,9 +31,8 @@
 // shards are the only locks here. No goroutine is started.
 //
 // What is where: managedledger.go the type and its invariants · open.go recovery · add.go adds and completions · roll.go
-// full ledgers · trouble.go troubled ones · close.go · view.go arithmetic of positions · cursor*.go · ackset.go · cache.go ·
-// list.go and
-// record.go versioned puts with unknown outcomes.
+// full ledgers · trouble.go troubled ones · close.go · view.go arithmetic of positions · cursor*.go · ackset.go and parts.go ·
+// cache.go · list.go and record.go versioned puts with unknown outcomes.
 //
 // Non-obvious:
 //
@@ -51,6 +50,8 @@
 //   - Whoever turns Cursor.waiting from true to false goes on with the Read (cursor_read.go:park).
 //   - A put of unknown outcome may arrive after we have read that it had not: it names the version we name again, so one
 //     of the two fails (record.go).
+//   - A delta is written only behind a record that is known to be stored; after any doubt the state goes to a new ledger
+//     (cursor_store.go:handle; TestAcknowledgementsSurviveACrashAtEveryRequest).
 //   - Backlog is computed from positions each time; nothing is counted up and down (TestBacklogIsWhatCountingFinds).
 //   - Cached entries hold their root buffer, which may be much larger, unless CopyEntries is set.
 package managedledger

@@ -15,6 +15,8 @@ var (
 	ErrCorrupt = errors.New("managed ledger record corrupt")
 	// ErrCursorExists says that a cursor of that name is open already.
 	ErrCursorExists = errors.New("cursor is open already")
+	// ErrTooManyParts says that a cursor keeps track of as many partly acknowledged batches as it may.
+	ErrTooManyParts = errors.New("too many partly acknowledged batches")
 
 	// errConflict says that a versioned put met another version: somebody else has written the record.
 	errConflict  = errors.New("record changed by another owner")

@@ -46,20 +46,37 @@ type Options struct {
 	// CursorFlushInterval is how long acknowledgements that want no receipt may gather before they are written
 	// (1 / managedLedgerDefaultMarkDeleteRateLimit).
 	CursorFlushInterval time.Duration
-	// MaxUnackedRanges (managedLedgerMaxUnackedRangesToPersist) bounds the ranges in a cursor's stored state, and
-	// MaxUnackedRangesInMetadata (managedLedgerMaxUnackedRangesToPersistInMetadataStore) those kept in the metadata by a
-	// clean close; with more the state stays in the cursor's ledger. Acknowledgements beyond MaxUnackedRanges are answered
-	// and are lost in a crash.
+	// MaxUnackedRanges (managedLedgerMaxUnackedRangesToPersist) bounds the ranges in a whole record of a cursor's state,
+	// MaxBatchDeletedIndexes (managedLedgerMaxBatchDeletedIndexToPersist) the partly acknowledged batches in it, and
+	// MaxUnackedRangesInMetadata (managedLedgerMaxUnackedRangesToPersistInMetadataStore) either of them in the metadata,
+	// where a clean close puts the state; with more it stays in the cursor's ledger. Acknowledgements beyond
+	// MaxUnackedRanges, or beyond the 6 MiB of a record, are answered and are lost in a crash. Batches beyond
+	// MaxBatchDeletedIndexes are not kept at all: Cursor.DeletePart refuses them.
 	MaxUnackedRanges           int
+	MaxBatchDeletedIndexes     int
 	MaxUnackedRangesInMetadata int
+	// WholeBatchesOnly (not acknowledgmentAtBatchIndexLevelEnabled) makes DeletePart leave batches as they are until
+	// nothing of them is unacknowledged.
+	WholeBatchesOnly bool
 }
 
 // A state is one entry, or one metadata value, and has to fit: what is too large is refused for good, and nothing would
 // be stored any more. A range takes 3 to 7 bytes as long as its ledger has less than two million entries.
 const (
-	mostUnackedRanges           = 1_000_000 // 7 MB; bookies take commands of 7 MiB
-	mostUnackedRangesInMetadata = 300_000   // 2.8 MB in base64; values have at most 4 MiB
+	mostUnackedRanges           = 1_000_000
+	mostUnackedRangesInMetadata = 300_000
+	mostMetadataBytes           = 2800 << 10 // in base64 it is a third more; values have at most 4 MiB
 )
+
+// recordBounds are those of a whole record.
+func (o *Options) recordBounds() bounds {
+	return bounds{ranges: o.MaxUnackedRanges, parts: o.MaxBatchDeletedIndexes, bytes: mostRecordBytes}
+}
+
+// metadataBounds are those of a state in the metadata.
+func (o *Options) metadataBounds() bounds {
+	return bounds{ranges: o.MaxUnackedRangesInMetadata, parts: o.MaxUnackedRangesInMetadata, bytes: mostMetadataBytes}
+}
 
 // mostLedgers leaves a fourth of a metadata value of 4 MiB, at some 100 bytes a ledger, to rollovers that must be.
 const mostLedgers = 30_000
@@ -77,6 +94,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.CursorMaxEntriesPerLedger, 50_000)
 	def(&o.CursorFlushInterval, time.Second)
 	def(&o.MaxUnackedRanges, 200_000)
+	def(&o.MaxBatchDeletedIndexes, 200_000)
 	def(&o.MaxUnackedRangesInMetadata, 1_000)
 }
 
@@ -100,6 +118,8 @@ func (o *Options) Validate() error {
 	check(o.CursorFlushInterval > 0, "CursorFlushInterval", o.CursorFlushInterval)
 	check(o.MaxUnackedRanges > 0 && o.MaxUnackedRanges <= mostUnackedRanges,
 		fmt.Sprintf("MaxUnackedRanges, of 1 to %d,", mostUnackedRanges), o.MaxUnackedRanges)
+	check(o.MaxBatchDeletedIndexes > 0 && o.MaxBatchDeletedIndexes <= mostUnackedRanges,
+		fmt.Sprintf("MaxBatchDeletedIndexes, of 1 to %d,", mostUnackedRanges), o.MaxBatchDeletedIndexes)
 	check(o.MaxUnackedRangesInMetadata > 0 && o.MaxUnackedRangesInMetadata <= mostUnackedRangesInMetadata,
 		fmt.Sprintf("MaxUnackedRangesInMetadata, of 1 to %d,", mostUnackedRangesInMetadata), o.MaxUnackedRangesInMetadata)
 	return errors.Join(errs...)
