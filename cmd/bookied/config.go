@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	_ "embed" // the list of BookKeeper's settings
 	"flag"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -32,8 +34,14 @@ type config struct {
 	log                    daemon.LogOptions
 }
 
+// bookkeeperSettings lists the settings of bookkeeper.conf.
+//
+//go:embed bookkeeper.conf
+var bookkeeperSettings string
+
 func (c *config) register() *settings.Set {
 	s := settings.New()
+	s.Foreign(settings.ParseForeign(bookkeeperSettings))
 	ports := settings.Range{Min: 0, Max: 65535}
 	s.String(&c.bind, "bindAddress", "0.0.0.0", "address on which all ports listen")
 	s.String(&c.advertised, "advertisedAddress", "", "host that others dial; empty: bindAddress, or the name of this machine when that is 0.0.0.0")
@@ -41,15 +49,15 @@ func (c *config) register() *settings.Set {
 	s.Int(&c.httpPort, "httpServerPort", 8000, ports, "port of /healthz, /readyz, /status, /metrics")
 	s.Int(&c.gossip, "gossipPort", 7946, ports, "port of the membership gossip, TCP and UDP")
 	s.List(&c.join, "gossipJoin", "", "host:port of some members; asked again every 30 s for those that are lost")
-	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere")
+	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere").Secret()
 	s.Bool(&c.pprof, "pprofEnabled", false, "serve /debug/pprof on the HTTP port")
 	s.Func("journalSyncData", "true", "answer after the journal is on disk; false loses acknowledged entries on power loss", settings.Inverted(&c.noSync))
 	s.String(&c.journalDir, "journalDirectory", "", "directory of the journal; empty: <data>/journal")
-	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2047}, "size of a journal segment in MiB")
+	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2048}, "size of a journal segment in MiB").In("MiB")
 	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 4, time.Second, "seconds after which a hung write or sync fails the bookie; with an election after it, a hung disk costs less than 10 s")
-	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all")
-	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader")
-	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies")
+	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all").In("bytes per second")
+	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader").In("groups")
+	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies").In("replicas")
 	s.Duration(&c.metadataElection, "metadataElectionTimeoutMillis", 1000, time.Millisecond, "silence of the metadata leader after which another is elected; raise it on starved machines")
 	s.Duration(&c.groupElection, "ledgerGroupElectionTimeoutMillis", 1500, time.Millisecond,
 		"the same for a ledger group's preferred leader; the other replicas wait twice as long. Topics do not wait for it: they go on in another group")
@@ -60,27 +68,29 @@ func (c *config) register() *settings.Set {
 }
 
 // parseConfig reads the flags that run and config share.
-func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, unknown []string, err error) {
+func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, report settings.Report, err error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&data, "data", "", "data directory, prepared by bookied init")
 	file := fs.String("conf", "", "settings file, name=value lines")
 	var sets daemon.Sets
 	fs.Var(&sets, "set", "name=value, overrides the file and the environment; may be repeated")
+	strict := fs.Bool("strict-config", false, "refuse a settings file with names that neither bookied nor BookKeeper has")
 	if err := fs.Parse(args); err != nil {
-		return nil, nil, "", nil, err
+		return nil, nil, "", report, err
 	}
 	c = &config{}
 	set = c.register()
-	unknown, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets})
-	return c, set, data, unknown, err
+	report, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets, Strict: *strict})
+	return c, set, data, report, err
 }
 
 func configCommand(_ context.Context, args []string) error {
-	_, set, _, _, err := parseConfig("bookied config", args)
+	_, set, _, report, err := parseConfig("bookied config", args)
 	if err != nil {
 		return err
 	}
 	set.Print(os.Stdout)
+	report.Log(slog.New(slog.NewTextHandler(os.Stderr, nil)), "bookied")
 	return nil
 }
 

@@ -33,7 +33,7 @@ type server struct {
 
 // runCommand serves until a signal comes or the bookie fails.
 func runCommand(ctx context.Context, args []string) error {
-	conf, _, data, unknown, err := parseConfig("bookied run", args)
+	conf, _, data, report, err := parseConfig("bookied run", args)
 	if err != nil {
 		return err
 	}
@@ -44,9 +44,7 @@ func runCommand(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(unknown) > 0 {
-		log.Warn("settings in the file that bookied does not have", "names", unknown)
-	}
+	report.Log(log, "bookied")
 	s := &server{conf: conf, log: log}
 	if err := s.open(ctx, data); err != nil {
 		return errors.Join(err, s.close())

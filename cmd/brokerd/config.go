@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	_ "embed" // the list of Pulsar's settings
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -38,8 +40,14 @@ type config struct {
 
 const unlimited = 1 << 30
 
+// pulsarSettings lists the settings of broker.conf.
+//
+//go:embed pulsar.conf
+var pulsarSettings string
+
 func (c *config) register() *settings.Set {
 	s := settings.New()
+	s.Foreign(settings.ParseForeign(pulsarSettings))
 	c.registerNetwork(s)
 	c.registerBroker(s)
 	c.registerAdmission(s)
@@ -61,21 +69,21 @@ func (c *config) registerNetwork(s *settings.Set) {
 	s.String(&c.bookieCluster, "bookieClusterId", "", "cluster id that the bookies must have; empty: any")
 	s.Int(&c.gossip, "gossipPort", 7946, ports, "port of the membership gossip, TCP and UDP")
 	s.List(&c.join, "gossipJoin", "", "host:port of some members; asked again every 30 s for those that are lost")
-	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere")
+	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere").Secret()
 	s.Bool(&c.pprof, "pprofEnabled", false, "serve /debug/pprof on the web port")
 	s.Int(&c.standalonePort, "bookiePort", 3181, ports, "standalone: port of the first embedded bookie, on 127.0.0.1; the others follow")
-	s.Int(&c.standaloneCount, "standaloneBookies", 1, settings.Range{Min: 1, Max: 5}, "standalone: embedded bookies; odd, decided at the first start")
+	s.Int(&c.standaloneCount, "standaloneBookies", 1, settings.Range{Min: 1, Max: 5}, "standalone: embedded bookies; odd, decided at the first start").In("bookies")
 }
 
 func (c *config) registerBroker(s *settings.Set) {
 	o := &c.options
-	s.Int(&o.Loops, "numIOThreads", 0, settings.Range{Min: 0, Max: 1024}, "I/O loops; 0: min(2n, max(8, n/2)) for n processors")
-	s.Int(&o.ExecutorThreads, "numOrderedExecutorThreads", 0, settings.Range{Min: 0, Max: 1024}, "executors of topics and subscriptions; 0: one per processor, at least 2")
-	s.Int(&o.MaxMessageSize, "maxMessageSize", 5<<20, settings.Range{Min: 1024, Max: 5 << 20}, "largest payload of a message in bytes")
-	s.Int(&o.MaxConnections, "brokerMaxConnections", 0, settings.Range{Min: 0, Max: unlimited}, "connections that are accepted; 0: no limit")
+	s.Int(&o.Loops, "numIOThreads", 0, settings.Range{Min: 0, Max: 1024}, "I/O loops; 0: min(2n, max(8, n/2)) for n processors").In("loops")
+	s.Int(&o.ExecutorThreads, "numOrderedExecutorThreads", 0, settings.Range{Min: 0, Max: 1024}, "executors of topics and subscriptions; 0: one per processor, at least 2").In("threads")
+	s.Int(&o.MaxMessageSize, "maxMessageSize", 5<<20, settings.Range{Min: 1024, Max: 5 << 20}, "largest payload of a message in bytes").In("bytes")
+	s.Int(&o.MaxConnections, "brokerMaxConnections", 0, settings.Range{Min: 0, Max: unlimited}, "connections that are accepted; 0: no limit").In("connections")
 	s.Int(&o.MaxPendingPublishRequestsPerConnection, "maxPendingPublishRequestsPerConnection", 1000, settings.Range{Min: 1, Max: unlimited},
-		"unanswered sends of a connection from which on it is not read; again at half of it")
-	s.Int(&o.DefaultNumberOfNamespaceBundles, "defaultNumberOfNamespaceBundles", 32, settings.Range{Min: 1, Max: 4096}, "bundles of a namespace, the units of ownership; the same on all brokers")
+		"unanswered sends of a connection from which on it is not read; again at half of it").In("messages")
+	s.Int(&o.DefaultNumberOfNamespaceBundles, "defaultNumberOfNamespaceBundles", 32, settings.Range{Min: 1, Max: 4096}, "bundles of a namespace, the units of ownership; the same on all brokers").In("bundles")
 	s.Duration(&o.KeepAliveInterval, "keepAliveIntervalSeconds", 30, time.Second, "seconds of silence after which a client is pinged")
 	s.Duration(&o.ConnectionLivenessCheckTimeout, "connectionLivenessCheckTimeoutMillis", 5000, time.Millisecond,
 		"how long an old connection may take to answer when another claims its exclusive subscription or producer name")
@@ -85,55 +93,57 @@ func (c *config) registerBroker(s *settings.Set) {
 
 	t := &o.Topic
 	s.Bool(&t.BrokerDeduplicationEnabled, "brokerDeduplicationEnabled", false, "drop what a producer sends a second time with the same sequence id")
-	s.Int(&t.BrokerDeduplicationEntriesInterval, "brokerDeduplicationEntriesInterval", 1000, settings.Range{Min: 1, Max: unlimited}, "entries between two snapshots of the sequence ids")
-	s.Int(&t.BrokerDeduplicationMaxNumberOfProducers, "brokerDeduplicationMaxNumberOfProducers", 10_000, settings.Range{Min: 1, Max: unlimited}, "producers in a snapshot")
+	s.Int(&t.BrokerDeduplicationEntriesInterval, "brokerDeduplicationEntriesInterval", 1000, settings.Range{Min: 1, Max: unlimited}, "entries between two snapshots of the sequence ids").In("entries")
+	s.Int(&t.BrokerDeduplicationMaxNumberOfProducers, "brokerDeduplicationMaxNumberOfProducers", 10_000, settings.Range{Min: 1, Max: unlimited}, "producers in a snapshot").In("producers")
 	s.Duration(&t.BrokerDeduplicationProducerInactivityTimeout, "brokerDeduplicationProducerInactivityTimeoutMinutes", 360, time.Minute, "minutes after which a producer that is gone is forgotten")
-	s.Int(&t.DispatcherMaxReadBatchSize, "dispatcherMaxReadBatchSize", 500, settings.Range{Min: 1, Max: 100_000}, "entries that one read asks for")
-	s.Int(&t.DispatcherMaxReadSizeBytes, "dispatcherMaxReadSizeBytes", 5<<20, settings.Range{Min: 1, Max: unlimited}, "bytes that one read asks for")
-	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn")
-	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit")
-	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit")
-	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, settings.Range{Min: 0, Max: unlimited}, "producers of a topic; 0: no limit")
+	s.Int(&t.DispatcherMaxReadBatchSize, "dispatcherMaxReadBatchSize", 500, settings.Range{Min: 1, Max: 100_000}, "entries that one read asks for").In("entries")
+	s.Int(&t.DispatcherMaxReadSizeBytes, "dispatcherMaxReadSizeBytes", 5<<20, settings.Range{Min: 1, Max: unlimited}, "bytes that one read asks for").In("bytes")
+	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn").In("entries")
+	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit").In("messages")
+	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit").In("messages")
+	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, settings.Range{Min: 0, Max: unlimited}, "producers of a topic; 0: no limit").In("producers")
 }
 
 func (c *config) registerStorage(s *settings.Set) {
 	l := &c.options.Ledger
-	s.Int(&c.maxEntries, "managedLedgerMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "entries after which a ledger is full")
-	s.Int(&c.maxSizeMB, "managedLedgerMaxSizePerLedgerMbytes", 2048, settings.Range{Min: 1, Max: 1 << 20}, "MiB after which a ledger is full")
+	s.Int(&c.maxEntries, "managedLedgerMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "entries after which a ledger is full").In("entries")
+	s.Int(&c.maxSizeMB, "managedLedgerMaxSizePerLedgerMbytes", 2048, settings.Range{Min: 1, Max: 1 << 20}, "MiB after which a ledger is full").In("MiB")
 	s.DurationOrNone(&l.MinRolloverTime, "managedLedgerMinLedgerRolloverTimeMinutes", 10, time.Minute, "age below which a full ledger is kept open; 0: none")
 	s.Duration(&l.MaxRolloverTime, "managedLedgerMaxLedgerRolloverTimeMinutes", 240, time.Minute, "age after which a ledger with entries is closed in any case")
 	s.Duration(&l.LedgerStallTimeout, "ledgerStallTimeoutMillis", 250, time.Millisecond, "time without an acknowledgement after which a topic goes on in another ledger group")
-	s.Int(&c.cursorEntries, "managedLedgerCursorMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "records after which a cursor's ledger is replaced")
-	s.Int(&l.MaxUnackedRanges, "managedLedgerMaxUnackedRangesToPersist", 200_000, settings.Range{Min: 1, Max: unlimited}, "acknowledged ranges kept in a cursor's stored state")
-	s.Int(&c.cacheMB, "managedLedgerCacheSizeMB", 256, settings.Range{Min: 1, Max: 1 << 20}, "MiB of the entry cache of the broker")
+	s.Int(&c.cursorEntries, "managedLedgerCursorMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "records after which a cursor's ledger is replaced").In("records")
+	s.Int(&l.MaxUnackedRanges, "managedLedgerMaxUnackedRangesToPersist", 200_000, settings.Range{Min: 1, Max: unlimited}, "acknowledged ranges kept in a cursor's stored state").In("ranges")
+	s.Int(&c.cacheMB, "managedLedgerCacheSizeMB", 256, settings.Range{Min: 1, Max: 1 << 20}, "MiB of the entry cache of the broker").In("MiB")
 	s.Bool(&c.cacheCopy, "managedLedgerCacheCopyEntries", false, "copy entries into the cache instead of keeping their receive buffers")
 }
 
 // parseConfig reads the flags that the commands share.
-func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, unknown []string, err error) {
+func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, report settings.Report, err error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&data, "data", "data/standalone", "standalone: data directory, prepared at the first start")
 	file := fs.String("conf", "", "settings file, name=value lines")
 	var sets daemon.Sets
 	fs.Var(&sets, "set", "name=value, overrides the file and the environment; may be repeated")
+	strict := fs.Bool("strict-config", false, "refuse a settings file with names that neither brokerd nor Pulsar has")
 	if err := fs.Parse(args); err != nil {
-		return nil, nil, "", nil, err
+		return nil, nil, "", report, err
 	}
 	if fs.NArg() > 0 {
-		return nil, nil, "", nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+		return nil, nil, "", report, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	c = &config{everywhere: "localhost"}
 	set = c.register()
-	unknown, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets})
-	return c, set, data, unknown, err
+	report, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets, Strict: *strict})
+	return c, set, data, report, err
 }
 
 func configCommand(_ context.Context, args []string) error {
-	_, set, _, _, err := parseConfig("brokerd config", args)
+	_, set, _, report, err := parseConfig("brokerd config", args)
 	if err != nil {
 		return err
 	}
 	set.Print(os.Stdout)
+	report.Log(slog.New(slog.NewTextHandler(os.Stderr, nil)), "brokerd")
 	return nil
 }
 

@@ -12,9 +12,9 @@ func (c *config) registerDispatch(s *settings.Set) {
 	s.DurationOrNone(&t.ActiveConsumerFailoverDelay, "activeConsumerFailoverDelayTimeMillis", 1000, time.Millisecond, "from a change of the active consumer of a failover subscription to its first message and the notices; 0: at once")
 	s.Func("subscriptionKeySharedUseConsistentHashing", "true", "deal the keys of Key_Shared subscriptions out by consistent hashing; else by halving ranges of hashes",
 		settings.Inverted(&t.SubscriptionKeySharedHashRanges))
-	s.Int(&t.SubscriptionKeySharedConsistentHashingReplicaPoints, "subscriptionKeySharedConsistentHashingReplicaPoints", 100, settings.Range{Min: 1, Max: 10_000}, "points of a consumer on the ring of consistent hashing")
-	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerConsumer, "keySharedLookAheadMsgInReplayThresholdPerConsumer", 4000, settings.Range{Min: 0, Max: unlimited}, "entries that may wait for their keys, times the consumers, before nothing new is read; 0: no limit")
-	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerSubscription, "keySharedLookAheadMsgInReplayThresholdPerSubscription", 40_000, settings.Range{Min: 0, Max: unlimited}, "the same for all consumers together; 0: no limit")
+	s.Int(&t.SubscriptionKeySharedConsistentHashingReplicaPoints, "subscriptionKeySharedConsistentHashingReplicaPoints", 100, settings.Range{Min: 1, Max: 10_000}, "points of a consumer on the ring of consistent hashing").In("points")
+	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerConsumer, "keySharedLookAheadMsgInReplayThresholdPerConsumer", 4000, settings.Range{Min: 0, Max: unlimited}, "entries that may wait for their keys, times the consumers, before nothing new is read; 0: no limit").In("entries")
+	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerSubscription, "keySharedLookAheadMsgInReplayThresholdPerSubscription", 40_000, settings.Range{Min: 0, Max: unlimited}, "the same for all consumers together; 0: no limit").In("entries")
 	s.DurationOrNone(&t.KeySharedUnblockingInterval, "keySharedUnblockingIntervalMs", 10, time.Millisecond, "from the last acknowledgement of a draining key to its next delivery; 0: at once")
 	s.Func("delayedDeliveryEnabled", "true", "deliver messages of Shared and Key_Shared subscriptions at the time that their producers ask for; false: at once", settings.Inverted(&t.DelayedDeliveryDisabled))
 	s.Duration(&t.DelayedDeliveryTickTime, "delayedDeliveryTickTimeMillis", 1000, time.Millisecond, "delayed messages may be as much later than their time; they are never early")

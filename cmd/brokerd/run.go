@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"geminga/cmd/internal/daemon"
+	"geminga/cmd/internal/settings"
 	"geminga/pkg/admin"
 	"geminga/pkg/bookie"
 	"geminga/pkg/bookieclient"
@@ -36,7 +37,7 @@ type server struct {
 
 // runCommand serves until a signal comes.
 func runCommand(ctx context.Context, args []string) error {
-	conf, _, _, unknown, err := parseConfig("brokerd run", args)
+	conf, _, _, report, err := parseConfig("brokerd run", args)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func runCommand(ctx context.Context, args []string) error {
 	if conf.everywhere, err = os.Hostname(); err != nil {
 		return fmt.Errorf("set advertisedAddress: %w", err)
 	}
-	s, err := newServer(conf, unknown)
+	s, err := newServer(conf, report)
 	if err != nil {
 		return err
 	}
@@ -61,14 +62,12 @@ func runCommand(ctx context.Context, args []string) error {
 	return daemon.Finish(s.log, "brokerd", s.wait(ctx), s.close)
 }
 
-func newServer(conf *config, unknown []string) (*server, error) {
+func newServer(conf *config, report settings.Report) (*server, error) {
 	log, err := daemon.NewLogger(conf.log)
 	if err != nil {
 		return nil, err
 	}
-	if len(unknown) > 0 {
-		log.Warn("settings in the file that brokerd does not have", "names", unknown)
-	}
+	report.Log(log, "brokerd")
 	return &server{conf: conf, log: log}, nil
 }
 

@@ -15,14 +15,14 @@ import (
 // standaloneCommand runs bookies and a broker in one process. The data directories are prepared at the first start;
 // afterwards their number is fixed.
 func standaloneCommand(ctx context.Context, args []string) error {
-	conf, _, data, unknown, err := parseConfig("brokerd standalone", args)
+	conf, _, data, report, err := parseConfig("brokerd standalone", args)
 	if err != nil {
 		return err
 	}
 	if given := conf.metadataURL; given != "" {
 		return fmt.Errorf("metadataStoreUrl is %q, but standalone has its own bookies: use brokerd run", given)
 	}
-	s, err := newServer(conf, unknown)
+	s, err := newServer(conf, report)
 	if err != nil {
 		return err
 	}

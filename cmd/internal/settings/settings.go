@@ -1,15 +1,13 @@
 // Package settings reads the daemons' configuration: Pulsar's own names in key=value files, overridden by the
-// environment, overridden by --set. A daemon registers each setting it understands together with the variable that
-// receives it, so a name that nothing reads cannot exist; a name that was given and not registered is reported.
+// environment, overridden by --set, overridden by what the cluster has stored. A daemon registers each setting it
+// understands together with the variable that receives it, so a name that nothing reads cannot exist; a name that was
+// given and not registered is reported.
 package settings
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -18,44 +16,78 @@ import (
 // EnvPrefix stands before a setting's name in the environment: GEMINGA_brokerServicePort=6650.
 const EnvPrefix = "GEMINGA_"
 
-// fromDefault is the source of a value that nobody gave.
-const fromDefault = "default"
+// Where values come from, when not from a file, whose path it is then, or from the environment.
+const (
+	fromDefault = "default"
+	fromStored  = "stored in the metadata"
+)
 
-// ErrBadSetting marks every complaint about a value.
-var ErrBadSetting = errors.New("bad setting")
+var (
+	// ErrBadSetting marks every complaint about a name or a value.
+	ErrBadSetting = errors.New("bad setting")
+	// ErrNotDynamic says that a setting is read at the start only.
+	ErrNotDynamic = errors.New("not a setting that can be changed at run time")
+)
 
 // Setting is one registered name.
 type Setting struct {
 	Name    string
 	Default string
-	Doc     string // what it does, its unit
+	Doc     string // what it does
+
+	unit    string
+	dynamic bool
+	secret  bool
 	value   string
 	source  string // fromDefault, or where the value came from
 	parse   func(string) error
 }
 
+// In says what the number counts.
+func (st *Setting) In(unit string) *Setting { st.unit = unit; return st }
+
+// Dynamic says that the value can be changed at run time.
+func (st *Setting) Dynamic() *Setting { st.dynamic = true; return st }
+
+// Secret says that the value is never shown.
+func (st *Setting) Secret() *Setting { st.secret = true; return st }
+
+// masked is shown instead of a secret.
+const masked = "*****"
+
+// shown is the value as others may see it.
+func (st *Setting) shown() string {
+	if st.secret && st.value != "" {
+		return masked
+	}
+	return st.value
+}
+
 // Set holds the settings of one daemon. Not safe for concurrent use.
 type Set struct {
-	byName map[string]*Setting
-	order  []string
+	byName  map[string]*Setting
+	order   []string
+	foreign *Foreign // nil: none
 }
 
 // New returns an empty set.
 func New() *Set { return &Set{byName: map[string]*Setting{}} }
 
-func (s *Set) add(name, def, doc string, parse func(string) error) {
-	s.byName[name] = &Setting{Name: name, Default: def, Doc: doc, value: def, source: fromDefault, parse: parse}
+func (s *Set) add(name, def, doc string, parse func(string) error) *Setting {
+	st := &Setting{Name: name, Default: def, Doc: doc, value: def, source: fromDefault, parse: parse}
+	s.byName[name] = st
 	s.order = append(s.order, name)
+	return st
 }
 
 // String registers a text.
-func (s *Set) String(p *string, name, def, doc string) {
-	s.add(name, def, doc, func(v string) error { *p = v; return nil })
+func (s *Set) String(p *string, name, def, doc string) *Setting {
+	return s.add(name, def, doc, func(v string) error { *p = v; return nil })
 }
 
 // List registers a comma-separated list; blanks around the elements are dropped.
-func (s *Set) List(p *[]string, name, def, doc string) {
-	s.add(name, def, doc, func(v string) error {
+func (s *Set) List(p *[]string, name, def, doc string) *Setting {
+	return s.add(name, def, doc, func(v string) error {
 		*p = nil
 		for _, e := range strings.Split(v, ",") {
 			if e = strings.TrimSpace(e); e != "" {
@@ -67,8 +99,8 @@ func (s *Set) List(p *[]string, name, def, doc string) {
 }
 
 // Bool registers true or false.
-func (s *Set) Bool(p *bool, name string, def bool, doc string) {
-	s.add(name, strconv.FormatBool(def), doc, func(v string) error {
+func (s *Set) Bool(p *bool, name string, def bool, doc string) *Setting {
+	return s.add(name, strconv.FormatBool(def), doc, func(v string) error {
 		b, err := strconv.ParseBool(v)
 		*p = b
 		return err
@@ -76,7 +108,9 @@ func (s *Set) Bool(p *bool, name string, def bool, doc string) {
 }
 
 // Func registers a setting that parse gives a meaning to.
-func (s *Set) Func(name, def, doc string, parse func(string) error) { s.add(name, def, doc, parse) }
+func (s *Set) Func(name, def, doc string, parse func(string) error) *Setting {
+	return s.add(name, def, doc, parse)
+}
 
 // Inverted parses true or false into its opposite, for settings whose variable says the reverse.
 func Inverted(p *bool) func(string) error {
@@ -91,8 +125,8 @@ func Inverted(p *bool) func(string) error {
 type Range struct{ Min, Max int64 }
 
 // Int registers a number within bounds.
-func (s *Set) Int(p *int, name string, def int, r Range, doc string) {
-	s.add(name, strconv.Itoa(def), doc, func(v string) error {
+func (s *Set) Int(p *int, name string, def int, r Range, doc string) *Setting {
+	return s.add(name, strconv.Itoa(def), doc, func(v string) error {
 		n, err := parseInt(v, r)
 		*p = int(n)
 		return err
@@ -101,14 +135,26 @@ func (s *Set) Int(p *int, name string, def int, r Range, doc string) {
 
 // Duration registers a positive number of units (time.Second for …Seconds settings). 0 is refused: to the packages that
 // receive it, it would mean their default.
-func (s *Set) Duration(p *time.Duration, name string, def int, unit time.Duration, doc string) {
-	s.add(name, strconv.Itoa(def), doc, parseDuration(p, unit, 1))
+func (s *Set) Duration(p *time.Duration, name string, def int, unit time.Duration, doc string) *Setting {
+	return s.add(name, strconv.Itoa(def), doc, parseDuration(p, unit, 1)).In(unitName(unit))
 }
 
 // DurationOrNone is Duration for settings whose 0 has a meaning. Whoever reads the variable must see to it that 0 does
 // not become a default.
-func (s *Set) DurationOrNone(p *time.Duration, name string, def int, unit time.Duration, doc string) {
-	s.add(name, strconv.Itoa(def), doc, parseDuration(p, unit, 0))
+func (s *Set) DurationOrNone(p *time.Duration, name string, def int, unit time.Duration, doc string) *Setting {
+	return s.add(name, strconv.Itoa(def), doc, parseDuration(p, unit, 0)).In(unitName(unit))
+}
+
+func unitName(unit time.Duration) string {
+	switch unit {
+	case time.Millisecond:
+		return "milliseconds"
+	case time.Second:
+		return "seconds"
+	case time.Minute:
+		return "minutes"
+	}
+	return unit.String()
 }
 
 func parseDuration(p *time.Duration, unit time.Duration, least int64) func(string) error {
@@ -130,91 +176,49 @@ func parseInt(v string, r Range) (int64, error) {
 	return n, nil
 }
 
-// Sources are where values come from, weakest first.
-type Sources struct {
-	File    string   // path of a key=value file, or empty
-	Environ []string // as os.Environ
-	Sets    []string // name=value, from --set
-}
-
-// Load applies the sources and parses every value. The error joins all bad values and every unknown name from --set or
-// the environment. Unknown names of the file are returned instead, since a file written for Pulsar has many.
-func (s *Set) Load(src Sources) (unknown []string, err error) {
-	var errs []error
-	if src.File != "" {
-		unknown, err = s.loadFile(src.File)
-		if err != nil {
-			return nil, err
-		}
-	}
-	for _, kv := range src.Environ {
-		name, value, ok := strings.Cut(kv, "=")
-		if name, found := strings.CutPrefix(name, EnvPrefix); ok && found {
-			errs = append(errs, s.assign(name, value, "environment "+EnvPrefix+name))
-		}
-	}
-	for _, kv := range src.Sets {
-		name, value, ok := strings.Cut(kv, "=")
-		if !ok {
-			errs = append(errs, fmt.Errorf("%w: --set %s: want name=value", ErrBadSetting, kv))
-			continue
-		}
-		errs = append(errs, s.assign(strings.TrimSpace(name), value, "--set"))
-	}
+// Dynamic returns the names that can be changed at run time, in the order of registration.
+func (s *Set) Dynamic() []string {
+	names := []string{}
 	for _, name := range s.order {
-		st := s.byName[name]
-		if perr := st.parse(st.value); perr != nil {
-			errs = append(errs, fmt.Errorf("%w: %s (%s): %w", ErrBadSetting, name, st.source, perr))
+		if s.byName[name].dynamic {
+			names = append(names, name)
 		}
 	}
-	return unknown, errors.Join(errs...)
+	return names
 }
 
-func (s *Set) assign(name, value, source string) error {
-	st, ok := s.byName[name]
-	if !ok {
-		return fmt.Errorf("%w: %s: unknown name %s", ErrBadSetting, source, name)
+// Values returns every value in force; secrets are masked.
+func (s *Set) Values() map[string]string {
+	values := make(map[string]string, len(s.order))
+	for _, name := range s.order {
+		values[name] = s.byName[name].shown()
 	}
-	st.value, st.source = strings.TrimSpace(value), source
-	return nil
+	return values
 }
 
-func (s *Set) loadFile(path string) (unknown []string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("settings file: %w", err)
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(f)
-	for n := 1; sc.Scan(); n++ {
-		line := strings.TrimSpace(sc.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, value, ok := strings.Cut(line, "=")
-		if !ok {
-			return nil, fmt.Errorf("%w: %s:%d: want name=value", ErrBadSetting, path, n)
-		}
-		if s.assign(strings.TrimSpace(name), value, path) != nil {
-			unknown = append(unknown, strings.TrimSpace(name))
-		}
-	}
-	sort.Strings(unknown)
-	return unknown, sc.Err()
-}
-
-// Print writes every setting as a commented key=value file: what it does, its default, where the value comes from when
-// that is not the default, and the effective value.
+// Print writes every setting as a commented key=value file: what it does, its default and unit, whether it can be
+// changed at run time, where the value comes from when that is not the default, and the value in force. A secret's line
+// is a comment, so that the file can be loaded again.
 func (s *Set) Print(w io.Writer) {
 	for i, name := range s.order {
 		st := s.byName[name]
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		from := ""
-		if st.source != fromDefault {
-			from = ", now from: " + st.source
+		facts := fmt.Sprintf("default %q", st.Default)
+		if st.unit != "" {
+			facts += ", in " + st.unit
 		}
-		fmt.Fprintf(w, "# %s\n# default %q%s\n%s=%s\n", st.Doc, st.Default, from, name, st.value)
+		if st.dynamic {
+			facts += ", dynamic"
+		}
+		if st.source != fromDefault {
+			facts += ", now from: " + st.source
+		}
+		hide := ""
+		if st.secret && st.value != "" {
+			hide = "# "
+		}
+		fmt.Fprintf(w, "# %s\n# %s\n%s%s=%s\n", st.Doc, facts, hide, name, st.shown())
 	}
 }
