@@ -11,8 +11,11 @@ type Admission struct {
 	BrokerRate Rate // brokerPublisherThrottlingMaxMessageRate, …MaxByteRate
 	TopicRate  Rate // maxPublishRatePerTopicInMessages, …InBytes
 
-	HighWater         int  // pulsarChannelWriteBufferHighWaterMark; 64 KiB
-	LowWater          int  // pulsarChannelWriteBufferLowWaterMark; 32 KiB, or half of HighWater
+	HighWater int // pulsarChannelWriteBufferHighWaterMark; 64 KiB
+	LowWater  int // pulsarChannelWriteBufferLowWaterMark; 32 KiB, or half of HighWater
+	// MaxOutbound is maxOutboundBufferSizeInMB: what clients have not read, of all connections together, beyond which each
+	// gets more only when it has read all; default a quarter of the budget, at least 32 MiB; negative: no limit.
+	MaxOutbound       int64
 	PauseIfUnwritable bool // pulsarChannelPauseReceivingRequestsIfUnwritable
 
 	// brokerAdaptiveRecvByteBufAllocator{Minimum,Initial,Maximum}Size; 1 KiB, 16 KiB, 1 MiB
@@ -24,6 +27,7 @@ func (a *Admission) EnsureDefaults() {
 	def(&a.MaxDirectMemory, 512<<20)
 	def(&a.MaxPublishBuffer, max(64<<20, a.MaxDirectMemory/2))
 	def(&a.HighWater, 64<<10)
+	def(&a.MaxOutbound, max(32<<20, a.MaxDirectMemory/4))
 	def(&a.LowWater, min(32<<10, a.HighWater/2))
 	def(&a.RecvMin, 1<<10)
 	def(&a.RecvStart, max(16<<10, a.RecvMin))

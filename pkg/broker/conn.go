@@ -163,7 +163,7 @@ func (c *conn) tick(now time.Time) {
 			c.say(kindHandshake, "Connection closed: no CONNECT in time")
 			c.ec.Close(errHandshake)
 		}
-	case c.stuck.check(now, c.ec.Outbound(), c.server.maxOutbound) > 2*o.KeepAliveInterval:
+	case c.stuck.check(now, c.ec.Outbound(), c.maxOutbound()) > 2*o.KeepAliveInterval:
 		c.say(kindSlowReader, "Connection closed: client does not read", "unread", c.ec.Outbound())
 		c.ec.Close(errSlowReader)
 	case c.unheard():

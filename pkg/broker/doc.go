@@ -35,7 +35,7 @@
 //   - SEND_ERROR makes clients drop the whole connection, so storage trouble never makes one (TestLostTopic).
 //   - Clients match words in error texts: Server.text (TestTransientTexts).
 //   - ServiceNotReady in the answer to a lookup closes the client's connection: quietCode (TestLookupErrors).
-//   - sink.Writable and the loop must not miss each other: the order in sink (TestSlowConsumer).
+//   - sink.Room and the loop must not miss each other: the order in sink (TestSlowConsumer).
 //   - ConsumerBusy is final for some clients, so the one in the way is probed first (TestExclusiveTakeover).
 //   - A frame that waits in a stopped connection may keep the very memory whose release frees the sockets: so the two are
 //     independent, whichever ends first (TestQueuedFrameRateClearsFirst, TestQueuedFrameMemoryClearsFirst).

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"geminga/pkg/eventloop"
 	"geminga/pkg/protocol"
@@ -102,8 +103,9 @@ func (st *loopState) post(h *hosted) {
 // Receipts go out before closings, so that a client gets the receipts of a producer before it is told that the producer
 // is closed.
 type outbox struct {
-	loop *eventloop.Loop // set by the loop before any connection exists
-	mu   struct {
+	loop  *eventloop.Loop // set by the loop before any connection exists
+	bytes atomic.Int64    // of payloads in deliveries, until they are in buffers of connections
+	mu    struct {
 		sync.Mutex
 		outboxItems
 		posted bool
@@ -151,7 +153,7 @@ func (o *outbox) Run() {
 	o.mu.posted = false
 	o.mu.Unlock()
 	writeReceipts(o.taken.receipts)
-	writeDeliveries(o.taken.deliveries)
+	o.bytes.Add(-writeDeliveries(o.taken.deliveries))
 	for i := range o.taken.closings {
 		c := &o.taken.closings[i]
 		c.c.topicClosed(c.what, c.id)
@@ -193,9 +195,11 @@ func writeReceipts(rs []receipt) {
 	}
 }
 
-func writeDeliveries(ds []delivery) {
+// writeDeliveries returns the bytes of the payloads.
+func writeDeliveries(ds []delivery) (bytes int64) {
 	for i := range ds {
 		d := &ds[i]
+		bytes += int64(len(d.Entry.Payload.Data))
 		d.c.deliver(d)
 		d.Entry.Payload.Release()
 	}
@@ -204,4 +208,5 @@ func writeDeliveries(ds []delivery) {
 			c.sink.settle()
 		}
 	}
+	return bytes
 }

@@ -124,6 +124,7 @@ func (s *Server) openLoops(ctx context.Context) error {
 	s.group, err = eventloop.New(&handler{s}, eventloop.Options{
 		Loops: o.Loops, Backend: o.Backend, MaxConns: o.MaxConnections, Logger: o.Logger, MeterProvider: o.MeterProvider,
 		RootMin: a.RecvMin, RootStart: a.RecvStart, RootMax: a.RecvMax, HighWater: a.HighWater, LowWater: a.LowWater,
+		MaxOutbound: max(0, a.MaxOutbound),
 	})
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)

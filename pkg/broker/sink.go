@@ -9,9 +9,9 @@ import (
 
 // sink is a connection as topics and subscriptions see it: topic.Sink. Its methods are called on executors.
 //
-// Writable and the loop must not miss each other, or a subscription would wait for ever:
+// Room and the loop must not miss each other, or a subscription would wait for ever:
 //
-//	executor: Writable                     loop: settle
+//	executor: Room                         loop: settle
 //	1 stalled = true                       a queued, full change
 //	2 look at queued and full              b if writable and stalled: stalled = false, Resume the consumers
 //
@@ -53,6 +53,7 @@ func (s *sink) Deliver(consumer *topic.Consumer, ds []topic.Delivery) {
 		o.mu.deliveries = append(o.mu.deliveries, delivery{s.c, consumer, ds[i]})
 	}
 	s.queued.Add(int64(bytes))
+	o.bytes.Add(int64(bytes))
 	o.unlock()
 }
 
@@ -74,23 +75,39 @@ func (s *sink) ActiveChanged(consumer *topic.Consumer, active bool) {
 	s.c.post(func() { s.c.activeChanged(consumer, active) })
 }
 
-// Writable implements topic.Sink.
-func (s *sink) Writable() bool {
-	if s.writable() {
-		return true
+// scantRoom is what a connection gets at a time, once it has read all it got, on a loop that is short of room for output.
+const scantRoom = 32 << 10
+
+// Room implements topic.Sink.
+func (s *sink) Room() int {
+	room := s.room()
+	if room == 0 {
+		s.stalled.Store(true)
+		room = s.room()
 	}
-	s.stalled.Store(true)
-	return s.writable()
+	return room
 }
 
-func (s *sink) writable() bool {
-	return s.queued.Load() < maxQueued && !s.full.Load() && !s.gone.Load()
+func (s *sink) room() int {
+	queued := s.queued.Load()
+	if queued >= maxQueued || s.full.Load() || s.gone.Load() {
+		return 0
+	}
+	st := s.c.state
+	room := st.holder.loop.OutboundRoom() - st.out.bytes.Load()
+	switch {
+	case room > scantRoom:
+		return int(room)
+	case queued > 0:
+		return 0
+	}
+	return scantRoom
 }
 
 // settle wakes the consumers that were told to wait, when the connection is writable again. On the loop.
 func (s *sink) settle() {
 	s.full.Store(!s.c.ec.Writable())
-	if s.writable() && s.stalled.Swap(false) {
+	if s.room() > 0 && s.stalled.Swap(false) {
 		s.c.resumeConsumers()
 	}
 }

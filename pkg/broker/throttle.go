@@ -53,7 +53,7 @@ func (c *conn) admitted() bool {
 	}
 	s := c.server
 	switch {
-	case c.ec.Outbound() > s.maxOutbound || s.opts.Admission.PauseIfUnwritable && !c.ec.Writable():
+	case c.ec.Outbound() > c.maxOutbound() || s.opts.Admission.PauseIfUnwritable && !c.ec.Writable():
 		c.throttle(throttleOutbound)
 	case c.state.inFlight.full && len(c.producers) > 0:
 		c.state.stop(c)
@@ -61,6 +61,15 @@ func (c *conn) admitted() bool {
 		return true
 	}
 	return false
+}
+
+// maxOutbound is how many bytes the client may leave unread before its requests are left alone. Above the low-water mark a
+// connection of a loop that is short of room is not writable, and so will be told when it is again.
+func (c *conn) maxOutbound() int {
+	if c.ec.Loop().OutboundTight() {
+		return c.server.opts.Admission.LowWater
+	}
+	return c.server.maxOutbound
 }
 
 // mayPublish reports whether the rates allow a send. If not, the connection waits in a line and the frame is to be

@@ -207,12 +207,7 @@ func (c *Conn) flush() {
 		c.Close(c.err)
 		return
 	}
-	if c.full && c.out.bytes <= c.loop.group.options.LowWater {
-		c.full = false
-		if w := c.loop.group.writable; w != nil {
-			w.Writable(c)
-		}
-	}
+	c.relieve()
 }
 
 func (c *Conn) markDirty() {
@@ -228,6 +223,6 @@ func (c *Conn) release() {
 		c.in.drop()
 	}
 	if !c.out.lent {
-		c.out.drop()
+		c.dropOutbound()
 	}
 }

@@ -57,7 +57,9 @@ func New(h Handler, o Options) (*Group, error) {
 			}
 			return nil, fmt.Errorf("event loop %d: %w", i, err)
 		}
-		g.loops = append(g.loops, &Loop{group: g, index: i, poller: p})
+		l := &Loop{group: g, index: i, poller: p}
+		l.budget.share = o.share()
+		g.loops = append(g.loops, l)
 	}
 	var err error
 	if g.metrics, err = newMetrics(g); err != nil {

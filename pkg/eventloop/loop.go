@@ -47,6 +47,7 @@ type Loop struct {
 	held     bool // HoldReads
 	shared   sharedRoot
 	load     load
+	budget   budget
 	owner    invariant.Goroutine
 
 	mu struct {
@@ -182,6 +183,7 @@ func (l *Loop) turn(ticker *time.Timer) {
 	}
 	l.flush()
 	l.finish()
+	l.rebalance()
 	l.shared.turnEnd(&l.group.options)
 	l.load.publish(l)
 }

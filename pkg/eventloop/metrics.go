@@ -60,17 +60,23 @@ func newMetrics(g *Group) (*metrics, error) {
 	in := counter("geminga.io.read", "By", "Bytes read from sockets")
 	out := counter("geminga.io.written", "By", "Bytes written to sockets")
 	roots := gauge("geminga.io.buffers", "By", "Memory in I/O buffers that are in use")
+	unsent := gauge("geminga.io.unsent", "By", "Bytes that connections have to write")
+	tight := gauge("geminga.io.unsent.limited", "{loop}", "Loops whose connections have more to write than their share")
 	if failed != nil {
 		return nil, failed
 	}
 	var err error
 	m.registration, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		var t, s, i, w int64
+		var t, s, i, w, u, x int64
 		for _, l := range g.loops {
 			t += l.load.publishedTurns.Load()
 			s += l.load.publishedSleeps.Load()
 			i += l.load.publishedIn.Load()
 			w += l.load.publishOut.Load()
+			u += l.budget.used.Load()
+			if l.OutboundTight() {
+				x++
+			}
 		}
 		o.ObserveInt64(open, g.open.Load())
 		o.ObserveInt64(accepted, m.accepted.Load())
@@ -80,8 +86,10 @@ func newMetrics(g *Group) (*metrics, error) {
 		o.ObserveInt64(in, i)
 		o.ObserveInt64(out, w)
 		o.ObserveInt64(roots, g.pool.bytes.Load())
+		o.ObserveInt64(unsent, u)
+		o.ObserveInt64(tight, x)
 		return nil
-	}, open, accepted, rejected, turns, sleeps, in, out, roots)
+	}, open, accepted, rejected, turns, sleeps, in, out, roots, unsent, tight)
 	if err != nil {
 		return nil, fmt.Errorf("register instruments: %w", err)
 	}

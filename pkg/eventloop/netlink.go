@@ -213,11 +213,11 @@ func (k *netLink) handleWritten() {
 	c.out.lent = false
 	clear(k.backup)
 	if k.closed {
-		c.out.drop()
+		c.dropOutbound()
 		return
 	}
 	c.loop.load.bytesOut += int64(w.n)
-	c.out.written(w.n)
+	c.written(w.n)
 	if w.err != nil {
 		c.Close(w.err)
 		return

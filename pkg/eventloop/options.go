@@ -35,6 +35,9 @@ type Options struct {
 	HighWater int     // outbound bytes from which on a connection is not writable, 64 KiB
 	LowWater  int     // outbound bytes at which it is writable again, 32 KiB
 	MaxConns  int     // 0: no limit
+	// MaxOutbound is how many bytes all connections together may have to write before each of them gets more only when it
+	// has nothing left (Loop.OutboundRoom). Each loop has an equal share. 0: no limit.
+	MaxOutbound int64
 
 	TickInterval  time.Duration // 1 s
 	Logger        *slog.Logger
@@ -81,6 +84,14 @@ func (o *Options) EnsureDefaults() {
 	}
 }
 
+// share returns a loop's part of MaxOutbound.
+func (o *Options) share() int64 {
+	if o.MaxOutbound == 0 {
+		return 0
+	}
+	return max(1, o.MaxOutbound/int64(o.Loops))
+}
+
 // Validate reports everything that is wrong.
 func (o *Options) Validate() error {
 	var errs []error
@@ -96,6 +107,7 @@ func (o *Options) Validate() error {
 		"root sizes %d, %d, %d are not in order", o.RootMin, o.RootStart, o.RootMax)
 	check(o.ReadShare >= o.RootMin, "read share %d is below the smallest root %d", o.ReadShare, o.RootMin)
 	check(0 < o.LowWater && o.LowWater < o.HighWater, "water marks %d and %d", o.LowWater, o.HighWater)
+	check(o.MaxOutbound >= 0, "outbound limit %d", o.MaxOutbound)
 	check(o.MaxConns >= 0, "connection limit %d", o.MaxConns)
 	check(o.TickInterval > 0, "tick interval %v", o.TickInterval)
 	return errors.Join(errs...)

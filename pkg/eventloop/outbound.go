@@ -37,8 +37,8 @@ func (c *Conn) Write(b []byte) {
 		n := copy(room, b)
 		c.out.commit(n)
 		b = b[n:]
+		c.wrote(n)
 	}
-	c.wrote()
 }
 
 // WriteRef writes data without copying it, unless it is short. The owner is retained until it is written or the
@@ -57,7 +57,7 @@ func (c *Conn) WriteRef(data []byte, owner Owner) {
 	}
 	c.out.segments = append(c.out.segments, segment{data, owner})
 	c.out.bytes += len(data)
-	c.wrote()
+	c.wrote(len(data))
 }
 
 // Reserve returns n bytes of room (at most 64 KiB) in the outbound buffer, for encoders that write in place. They count
@@ -81,21 +81,35 @@ func (c *Conn) Commit(n int) {
 		return
 	}
 	c.out.commit(n)
-	c.wrote()
+	c.wrote(n)
 }
 
 // Outbound returns the number of bytes that are not written yet.
 func (c *Conn) Outbound() int { return c.out.bytes }
 
 // Writable reports whether the outbound buffer is below the high-water mark. Once it is not, it stays so until the
-// low-water mark.
+// low-water mark. While the loop is short of room for output, the marks are one byte and none.
 func (c *Conn) Writable() bool { return !c.full && !c.gone }
 
-func (c *Conn) wrote() {
-	if c.out.bytes >= c.loop.group.options.HighWater {
+// wrote draws the consequences of n bytes more.
+func (c *Conn) wrote(n int) {
+	c.loop.queued(n)
+	if high, _ := c.loop.marks(); c.out.bytes >= high {
 		c.full = true
 	}
 	c.markDirty()
+}
+
+// written takes note that the first n bytes are written.
+func (c *Conn) written(n int) {
+	c.loop.queued(-n)
+	c.out.written(n)
+}
+
+// dropOutbound gives everything back that is not written.
+func (c *Conn) dropOutbound() {
+	c.loop.queued(-c.out.bytes)
+	c.out.drop()
 }
 
 // open begins a new chunk for n bytes or more.

@@ -157,7 +157,7 @@ func (s *socket) write() {
 			return
 		}
 		c.loop.load.bytesOut += int64(n)
-		c.out.written(n)
+		c.written(n)
 		if n < offered {
 			s.blocked = true
 			s.modify(s.interest | unix.EPOLLOUT)

@@ -41,7 +41,7 @@ func (s *subscription) why() string {
 		return "a read failed and will be tried again"
 	case s.single() && s.taker() == nil:
 		return "the active consumer has changed, it is served after the failover delay"
-	case s.demand() == 0:
+	case s.demand().Entries == 0:
 		return s.whyNoDemand()
 	case s.keys != nil && s.keys.deliverable(s.consumers):
 		return ""
@@ -63,7 +63,7 @@ func (s *subscription) whyNoDemand() string {
 		case c.permits() <= 0:
 		case c.blocked:
 			reason = "consumers with permits have too many unacknowledged messages"
-		case !c.Sink.Writable():
+		case c.Sink.Room() == 0:
 			return "consumers with permits do not read from their connections"
 		}
 	}

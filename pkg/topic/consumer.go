@@ -127,4 +127,4 @@ func (c *Consumer) budget() int64 {
 }
 
 // ready reports that the consumer should be given something.
-func (c *Consumer) ready() bool { return c.budget() > 0 && c.Sink.Writable() }
+func (c *Consumer) ready() bool { return c.budget() > 0 && c.Sink.Room() > 0 }

@@ -311,7 +311,12 @@ func (s *fakeSink) ActiveChanged(_ *Consumer, active bool) {
 	s.events = append(s.events, s.name+": is "+what)
 }
 
-func (s *fakeSink) Writable() bool { return !s.blocked }
+func (s *fakeSink) Room() int {
+	if s.blocked {
+		return 0
+	}
+	return 1 << 20
+}
 
 func bitsOf(set []int64) string {
 	var out []byte

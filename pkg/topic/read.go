@@ -114,7 +114,7 @@ func (s *subscription) startReads() {
 	s.serveDelays()
 	if s.again.replay.len() > 0 {
 		if len(s.read.replaying) == 0 {
-			if want := s.demand(); want > 0 {
+			if want := s.demand(); want.Entries > 0 {
 				s.startReplay(want)
 			}
 		}
@@ -131,22 +131,22 @@ func (s *subscription) startReads() {
 	if s.read.ahead || len(s.read.replaying) > 0 || s.share.blocked {
 		return
 	}
-	if want := s.demand(); want > 0 {
-		want = s.delays.more(want, s.opts.DispatcherMaxReadBatchSize)
+	if want := s.demand(); want.Entries > 0 {
+		want.Entries = s.delays.more(want.Entries, s.opts.DispatcherMaxReadBatchSize)
 		s.read.ahead, s.read.aheadOf = true, s.read.generation
-		s.cursor.Read(ledger.Limits{Entries: want, Bytes: s.opts.DispatcherMaxReadSizeBytes}, s.read.onAhead)
+		s.cursor.Read(want, s.read.onAhead)
 	}
 }
 
-func (s *subscription) startReplay(want int) {
-	s.read.replaying = s.again.replay.take(s.read.replaying[:0], min(want, s.replayLimit()))
+func (s *subscription) startReplay(want ledger.Limits) {
+	s.read.replaying = s.again.replay.take(s.read.replaying[:0], min(want.Entries, s.replayLimit(want.Bytes)))
 	s.read.replayOf = s.read.generation
 	s.cursor.ReadAt(s.read.replaying, s.read.onReplay)
 }
 
 // startKeyReplay reads entries of hashes whose owners can take them.
 func (s *subscription) startKeyReplay() {
-	s.read.replaying = s.keys.take(s.read.replaying[:0], s.consumers, min(s.opts.DispatcherMaxReadBatchSize, s.replayLimit()))
+	s.read.replaying = s.keys.take(s.read.replaying[:0], s.consumers, min(s.opts.DispatcherMaxReadBatchSize, s.replayLimit(s.opts.DispatcherMaxReadSizeBytes)))
 	if len(s.read.replaying) > 0 {
 		s.read.replayOf = s.read.generation
 		s.cursor.ReadAt(s.read.replaying, s.read.onReplay)
@@ -154,35 +154,37 @@ func (s *subscription) startKeyReplay() {
 }
 
 // replayLimit bounds the bytes of a replay read by its number of entries.
-func (s *subscription) replayLimit() int {
+func (s *subscription) replayLimit(bytes int) int {
 	if s.read.bytes.value == 0 {
 		return s.opts.DispatcherMaxReadBatchSize
 	}
-	return max(1, int(float64(s.opts.DispatcherMaxReadSizeBytes)/s.read.bytes.value))
+	return max(1, int(float64(bytes)/s.read.bytes.value))
 }
 
-// demand is the number of entries that consumers can take now: permits count messages, reads count entries.
-func (s *subscription) demand() int {
-	if s.single() {
-		c := s.taker()
-		if c == nil || !c.ready() {
-			return 0
+// demand is what consumers can take now: permits count messages, reads count entries. No entries: there is none.
+func (s *subscription) demand() ledger.Limits {
+	var entries, bytes int64
+	add := func(c *Consumer) {
+		if budget := c.budget(); budget > 0 {
+			if room := c.Sink.Room(); room > 0 {
+				entries += c.average.entries(budget)
+				bytes += int64(room)
+			}
 		}
-		return s.clamp(c.average.entries(c.budget()))
 	}
-	var sum int64
-	for _, c := range s.consumers {
-		if c.ready() {
-			if sum += c.average.entries(c.budget()); sum >= int64(s.opts.DispatcherMaxReadBatchSize) {
+	most := int64(s.opts.DispatcherMaxReadBatchSize)
+	if s.single() {
+		if c := s.taker(); c != nil {
+			add(c)
+		}
+	} else {
+		for _, c := range s.consumers {
+			if add(c); entries >= most {
 				break
 			}
 		}
 	}
-	return s.clamp(sum)
-}
-
-func (s *subscription) clamp(n int64) int {
-	return int(min(n, int64(s.opts.DispatcherMaxReadBatchSize)))
+	return ledger.Limits{Entries: int(min(entries, most)), Bytes: int(min(bytes, int64(s.opts.DispatcherMaxReadSizeBytes)))}
 }
 
 // readAhead takes the result of a read at the read position.

@@ -43,7 +43,8 @@ type Sink interface {
 	// ActiveChanged tells the client whether its consumer of a failover subscription is the active one. It comes after
 	// the consumer was given to whoever subscribed.
 	ActiveChanged(c *Consumer, active bool)
-	// Writable is false while much output is queued. When it becomes true again the broker calls Consumer.Resume on the
-	// executor of each consumer of the connection: the change is visible here before Resume is posted.
-	Writable() bool
+	// Room is how many payload bytes are worth a Deliver now; an entry that is larger may be delivered all the same. It
+	// is 0 while much output is queued. When it is not any more the broker calls Consumer.Resume on the executor of each
+	// consumer of the connection: the change is visible here before Resume is posted.
+	Room() int
 }

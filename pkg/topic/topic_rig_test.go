@@ -258,10 +258,10 @@ func (s *lockedSink) ActiveChanged(c *Consumer, active bool) {
 	s.fakeSink.ActiveChanged(c, active)
 }
 
-func (s *lockedSink) Writable() bool {
+func (s *lockedSink) Room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.fakeSink.Writable()
+	return s.fakeSink.Room()
 }
 
 // sent is a message as its producer made it.
