@@ -2,10 +2,12 @@ package topic
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"geminga/pkg/ledger"
+	"geminga/pkg/managedledger"
 	"geminga/pkg/metadata"
 )
 
@@ -88,6 +90,61 @@ func TestDelete(t *testing.T) {
 		}
 		w.mustOpen()
 	})
+}
+
+// lateStore keeps the first commit of a deduplication snapshot back, with an answer that leaves its outcome open.
+type lateStore struct {
+	managedledger.Store
+	held *metadata.Txn
+}
+
+func (s *lateStore) Commit(txn metadata.Txn, done func(metadata.Outcome, error)) {
+	if s.held == nil && strings.HasPrefix(txn.Ops[0].Key, metadata.DedupPrefix) {
+		s.held = &txn
+		done(metadata.Outcome{}, ledger.ErrUnknown)
+		return
+	}
+	s.Store.Commit(txn, done)
+}
+
+// The first deduplication snapshot arrives when the topic is gone, or is another one of the same name: it changes nothing.
+func TestSnapshotAfterDelete(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			w.options.BrokerDeduplicationEnabled = true
+			w.options.BrokerDeduplicationEntriesInterval = 2
+			w.mustOpen()
+			late := &lateStore{Store: w.client}
+			w.on(func() { w.topic.env.Ledger.Store = late })
+			out := w.sink()
+			p := w.mustProducer(ProducerRequest{Name: "p", Sink: out})
+			w.send(p, 0, 1)
+			if late.held == nil {
+				t.Fatal("no snapshot was written")
+			}
+			if err := w.delete(true); err != nil {
+				t.Fatal(err)
+			}
+			if again {
+				w.mustOpen()
+			}
+			w.client.Commit(*late.held, func(metadata.Outcome, error) {})
+			synctest.Wait()
+			w.client.List(metadata.DedupPrefix, func(items []metadata.Item, err error) {
+				if err != nil || len(items) != 0 {
+					t.Errorf("again=%t: left %v, %v", again, items, err)
+				}
+			})
+			synctest.Wait()
+			w.mustOpen()
+			out = w.sink()
+			p = w.mustProducer(ProducerRequest{Name: "p", Sink: out})
+			w.send(p, 0)
+			if got := out.answers(); got != "0→0" {
+				t.Errorf("again=%t: %s", again, got)
+			}
+		})
+	}
 }
 
 // subscriptions are those of the topic.

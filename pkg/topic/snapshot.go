@@ -233,9 +233,43 @@ func (t *Topic) writeSnapshot(now time.Time) {
 	key := metadata.DedupKey(t.key)
 	value := t.dedup.encode(now, t.env.Options.BrokerDeduplicationMaxNumberOfProducers)
 	txn := metadata.Txn{}.If(key, s.version).Then(metadata.Put(key, value))
-	t.env.Ledger.Store.Commit(txn, func(o metadata.Outcome, err error) {
+	t.commitSnapshot(txn, func(o metadata.Outcome, err error) {
 		t.exec.PostFunc(func() { t.snapshotWritten(covered, o, err) })
 	})
+}
+
+// commitSnapshot commits the transaction that puts a snapshot. One whose outcome nobody knows may still be carried out
+// after the topic has been deleted. Versions never repeat, so that only the first snapshot, whose condition is that there is
+// none, could then come back and make a new topic drop messages: it also has the condition that the topic's record is as
+// this owner left it.
+func (t *Topic) commitSnapshot(txn metadata.Txn, done func(metadata.Outcome, error)) {
+	store := t.env.Ledger.Store
+	if t.dedup.snapshot.version != 0 {
+		store.Commit(txn, done)
+		return
+	}
+	store.Get(t.key, func(it metadata.Item, err error) {
+		if err == nil {
+			err = t.isOurs(it)
+		}
+		if err != nil {
+			done(metadata.Outcome{}, err)
+			return
+		}
+		store.Commit(txn.If(t.key, it.Version), done)
+	})
+}
+
+// isOurs reports whether a topic's record is of this owner. Any goroutine.
+func (t *Topic) isOurs(it metadata.Item) error {
+	if it.Version == 0 {
+		return managedledger.ErrLost
+	}
+	info, err := managedledger.DecodeInfo(it.Value)
+	if err == nil && info.Epoch != t.env.Ledger.Epoch {
+		err = fmt.Errorf("%w: epoch %d", managedledger.ErrLost, info.Epoch)
+	}
+	return err
 }
 
 // snapshotWritten learns the version of the key. If that is not known, it is read: a snapshot of an older owner may
