@@ -16,9 +16,6 @@ const (
 // deleted, or all. The slice is immutable.
 func (c *Cursor) Part(p ledger.Position) []int64 { return c.parts.get(p) }
 
-// Parts returns the number of batches of which some messages are deleted and some are not.
-func (c *Cursor) Parts() int { return c.parts.len() }
-
 // DeletePart deletes the messages of a batch whose bits in unacked are 0, and returns those that are left, without zero
 // words at the end. When nothing is left the entry is as it was: the caller deletes it as a whole. It is durable when
 // the receipt of a later Delete, be it of nothing, or MarkDelete has come. An entry that is deleted, or does not exist, has
@@ -35,7 +32,7 @@ func (c *Cursor) DeletePart(p ledger.Position, unacked []int64) (left []int64, e
 	}
 	was := c.parts.get(p)
 	left = intersect(was, unacked)
-	if len(left) == 0 || c.m.opts.WholeBatchesOnly || was != nil && ones(left) == ones(was) {
+	if len(left) == 0 || was != nil && ones(left) == ones(was) {
 		return left, nil
 	}
 	most := c.m.opts.MaxBatchDeletedIndexes

@@ -55,9 +55,6 @@ type Options struct {
 	MaxUnackedRanges           int
 	MaxBatchDeletedIndexes     int
 	MaxUnackedRangesInMetadata int
-	// WholeBatchesOnly (not acknowledgmentAtBatchIndexLevelEnabled) makes DeletePart leave batches as they are until
-	// nothing of them is unacknowledged.
-	WholeBatchesOnly bool
 }
 
 // A state is one entry, or one metadata value, and has to fit: what is too large is refused for good, and nothing would

@@ -25,8 +25,7 @@ type AckRequest struct {
 	// AckSets, if not nil, has an element for each position: nil for the whole entry, else the messages of the batch
 	// that are not acknowledged as set bits.
 	AckSets [][]int64
-	// Done is called once, when the acknowledgement is durable, on the subscription's executor; nil: nobody asks. Parts
-	// of batches are kept in memory only: they count as done at once.
+	// Done is called once, when the acknowledgement is durable, on the subscription's executor; nil: nobody asks.
 	Done func(error)
 }
 
@@ -71,6 +70,7 @@ func (c *Consumer) Ack(r AckRequest) {
 func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 	s.deletes = s.deletes[:0]
 	var messages int64
+	var failed error
 	last, beyond := s.last(), 0
 	for i, p := range r.Positions {
 		if last.Less(p) || p.Entry < 0 {
@@ -78,8 +78,11 @@ func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 			continue
 		}
 		if set := r.set(i); len(set) > 0 {
-			left, n := s.ackPart(c, p, set)
+			left, n, err := s.ackPart(c, p, set)
 			messages += n
+			if err != nil {
+				failed = err
+			}
 			if left {
 				continue
 			}
@@ -89,34 +92,37 @@ func (s *subscription) ackIndividual(c *Consumer, r *AckRequest) {
 	}
 	s.acked(c, messages)
 	switch {
-	case len(s.deletes) > 0:
-		s.cursor.Delete(s.deletes, r.Done)
 	case beyond > 0 && beyond == len(r.Positions):
 		r.answer(fmt.Errorf("acknowledgement of messages that do not exist, the last is %s: %w", last, ErrBadRequest))
+	case failed != nil:
+		s.cursor.Delete(s.deletes, nil)
+		r.answer(failed)
 	default:
-		r.answer(nil)
+		s.cursor.Delete(s.deletes, r.Done)
 	}
 }
 
 // ackPart acknowledges messages of a batch. It reports whether some are left, and how many unacknowledged messages less
 // the consumer has.
-func (s *subscription) ackPart(c *Consumer, p ledger.Position, set []int64) (left bool, n int64) {
-	if s.cursor.IsDeleted(p) || s.again.highest.Less(p) {
-		return true, 0 // acknowledged as a whole before, or never delivered
+func (s *subscription) ackPart(c *Consumer, p ledger.Position, set ackSet) (left bool, n int64, err error) {
+	switch {
+	case s.cursor.IsDeleted(p) || s.again.highest.Less(p): // acknowledged as a whole before, or never delivered
+		return true, 0, nil
+	case s.opts.WholeBatchesOnly:
+		return !set.empty(), 0, nil
 	}
-	next := s.again.batches[p].intersect(set)
-	if next.empty() {
-		return false, 0
+	next, err := s.cursor.DeletePart(p, set)
+	if err != nil || len(next) == 0 {
+		return err != nil, 0, err
 	}
-	s.again.batches[p] = next
 	if owner, had := s.ownerOf(c, p); owner != nil {
-		n := had.messages - min(had.messages, next.left(1<<30))
+		n := had.messages - min(had.messages, ackSet(next).left(1<<30))
 		had.messages -= n
 		owner.pending[p] = had
 		s.unack(owner, int64(n))
-		return true, int64(n)
+		return true, int64(n), nil
 	}
-	return true, 0
+	return true, 0, nil
 }
 
 // ackEntry forgets an entry that is acknowledged and returns how many messages were unacknowledged.
@@ -179,16 +185,18 @@ func (s *subscription) ackCumulative(c *Consumer, p ledger.Position, r *AckReque
 		return
 	}
 	to := p
+	var failed error
 	if set := r.set(0); len(set) > 0 && !s.cursor.IsDeleted(p) && !s.again.highest.Less(p) {
-		if next := s.again.batches[p].intersect(set); !next.empty() {
-			s.again.batches[p] = next
+		var left bool
+		if left, _, failed = s.ackPart(c, p, set); left {
 			to.Entry--
 		}
 	}
 	s.settleTo(to)
 	s.acked(c, 1)
-	if !s.cursor.MarkDeleted().Less(to) {
-		r.answer(nil)
+	if failed != nil {
+		s.cursor.MarkDelete(to, nil)
+		r.answer(failed)
 		return
 	}
 	s.cursor.MarkDelete(to, r.Done)
@@ -197,11 +205,6 @@ func (s *subscription) ackCumulative(c *Consumer, p ledger.Position, r *AckReque
 // settleTo forgets what is known of all entries up to p.
 func (s *subscription) settleTo(p ledger.Position) {
 	s.again.replay.removeTo(p)
-	for q := range s.again.batches {
-		if !p.Less(q) {
-			delete(s.again.batches, q)
-		}
-	}
 	for q := range s.again.counts {
 		if !p.Less(q) {
 			delete(s.again.counts, q)

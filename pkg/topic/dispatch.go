@@ -89,11 +89,9 @@ func (s *subscription) choose(p ledger.Position, h keyHash) *Consumer {
 // give adds an entry to what the consumer will be handed.
 func (s *subscription) give(c *Consumer, e *ledger.Entry, it item) {
 	messages := it.messages
-	var acked ackSet
-	if len(s.again.batches) > 0 {
-		if set, ok := s.again.batches[e.Position]; ok {
-			acked, messages = set, set.left(messages)
-		}
+	acked := ackSet(s.cursor.Part(e.Position))
+	if acked != nil {
+		messages = acked.left(messages)
 	}
 	var count uint32
 	if len(s.again.counts) > 0 {
@@ -182,9 +180,6 @@ func (s *subscription) handOver() {
 func (s *subscription) settle(p ledger.Position) {
 	if len(s.again.counts) > 0 {
 		delete(s.again.counts, p)
-	}
-	if len(s.again.batches) > 0 {
-		delete(s.again.batches, p)
 	}
 }
 

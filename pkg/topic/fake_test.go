@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"geminga/pkg/executor"
 	"geminga/pkg/ledger"
+	"geminga/pkg/managedledger"
 	"geminga/rpc/pulsarpb"
 
 	"geminga/pkg/protocol"
@@ -65,6 +67,7 @@ type fakeCursor struct {
 	next    int // read position
 	mark    int // last of the prefix that is deleted
 	deleted map[int]bool
+	parts   map[int][]int64
 
 	parked  func([]ledger.Entry, error) // waits for entries
 	limit   ledger.Limits
@@ -80,7 +83,7 @@ type fakeCursor struct {
 var errRead = errors.New("read failed")
 
 func newFakeCursor() *fakeCursor {
-	return &fakeCursor{owner: &counter{}, mark: -1, deleted: map[int]bool{}}
+	return &fakeCursor{owner: &counter{}, mark: -1, deleted: map[int]bool{}, parts: map[int][]int64{}}
 }
 
 func (f *fakeCursor) at(i int) ledger.Position {
@@ -193,6 +196,7 @@ func (f *fakeCursor) CancelRead() bool {
 func (f *fakeCursor) MarkDelete(p ledger.Position, done func(error)) {
 	f.mark = max(f.mark, int(p.Entry))
 	f.next = max(f.next, f.mark+1)
+	f.forgetParts()
 	finish(done)
 }
 
@@ -204,7 +208,48 @@ func (f *fakeCursor) Delete(ps []ledger.Position, done func(error)) {
 		f.mark++
 		delete(f.deleted, f.mark)
 	}
+	f.forgetParts()
 	finish(done)
+}
+
+func (f *fakeCursor) forgetParts() {
+	for i := range f.parts {
+		if f.gone(i) {
+			delete(f.parts, i)
+		}
+	}
+}
+
+func (f *fakeCursor) Part(p ledger.Position) []int64 { return f.parts[int(p.Entry)] }
+
+// DeletePart refuses sets of more than eight words.
+func (f *fakeCursor) DeletePart(p ledger.Position, unacked []int64) ([]int64, error) {
+	left := and(f.parts[int(p.Entry)], unacked)
+	switch {
+	case len(left) > 8:
+		return nil, managedledger.ErrTooManyParts
+	case len(left) > 0:
+		f.parts[int(p.Entry)] = left
+	}
+	return left, nil
+}
+
+// and intersects two sets, the first of which may be nil: all.
+func and(a, b []int64) []int64 {
+	out := slices.Clone(b)
+	for i := range out {
+		switch {
+		case a == nil:
+		case i < len(a):
+			out[i] &= a[i]
+		default:
+			out[i] = 0
+		}
+	}
+	for len(out) > 0 && out[len(out)-1] == 0 {
+		out = out[:len(out)-1]
+	}
+	return out
 }
 
 func finish(done func(error)) {
@@ -224,6 +269,7 @@ func (f *fakeCursor) Rewind() {
 }
 
 func (f *fakeCursor) Seek(p ledger.Position, done func(error)) {
+	clear(f.parts)
 	i := int(p.Entry)
 	if p == ledger.Latest {
 		i = len(f.log)

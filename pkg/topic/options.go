@@ -15,6 +15,9 @@ type Options struct {
 	MaxUnackedMessagesPerConsumer     int // shared subscriptions; -1: no limit
 	MaxUnackedMessagesPerSubscription int // shared subscriptions; -1: no limit
 
+	// WholeBatchesOnly ignores acknowledgements of parts of batches: acknowledgmentAtBatchIndexLevelEnabled=false.
+	WholeBatchesOnly bool
+
 	ActiveConsumerFailoverDelay time.Duration // failover: from a change of the active consumer to its service; -1: none
 
 	// SubscriptionKeySharedHashRanges deals the hashes of keys out as ranges of halves, quarters… instead of by

@@ -277,9 +277,9 @@ func (r *randomRun) ackPart(m *model) {
 	}
 	p := ps[r.rnd.IntN(len(ps))]
 	bits := []int64{r.rnd.Int64N(1 << r.batch[p])}
-	left := r.s.again.batches[r.f.at(p)].intersect(bits)
+	left := and(r.f.parts[p], bits)
 	r.note("ack %d part of %d: %v", m.c.ID, p, bits)
-	if left.empty() {
+	if len(left) == 0 {
 		r.acked[p] = true
 		r.forget(p)
 	}
@@ -428,7 +428,7 @@ func (r *randomRun) finish() {
 	if n := r.f.owner.refs.Load(); n != 0 {
 		r.t.Errorf("%d payload references left", n)
 	}
-	if n := len(r.s.again.counts) + len(r.s.again.batches) + r.s.again.replay.len(); n != 0 {
+	if n := len(r.s.again.counts) + len(r.f.parts) + r.s.again.replay.len(); n != 0 {
 		r.t.Errorf("%d entries are remembered after all were acknowledged", n)
 	}
 	if k := r.s.keys; k != nil && len(k.held)+len(k.wait)+len(k.queues) > 0 {

@@ -321,10 +321,10 @@ func (r *rig) state() string {
 	if k := s.keys; k != nil && len(k.wait) > 0 {
 		fmt.Fprintf(&b, " wait=%d", len(k.wait))
 	}
-	if n := len(s.again.batches); n > 0 {
+	if n := len(r.cursor.parts); n > 0 {
 		var keys []string
-		for p, set := range s.again.batches {
-			keys = append(keys, fmt.Sprintf("%d[%s]", p.Entry, bitsOf(set)))
+		for p, set := range r.cursor.parts {
+			keys = append(keys, fmt.Sprintf("%d[%s]", p, bitsOf(set)))
 		}
 		sort.Strings(keys)
 		fmt.Fprintf(&b, " parts=%s", strings.Join(keys, ","))

@@ -31,7 +31,6 @@ func (c *Consumer) Seek(p ledger.Position, done func(error)) {
 	s.startOver()
 	s.again.highest = ledger.Earliest
 	clear(s.again.counts)
-	clear(s.again.batches)
 	s.cursor.Seek(p, done)
 	if !s.durable {
 		s.awaitConsumers()

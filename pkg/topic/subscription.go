@@ -19,6 +19,8 @@ type cursor interface {
 	ReadAt(positions []ledger.Position, done func([]ledger.Entry, error))
 	MarkDelete(p ledger.Position, done func(error))
 	Delete(ps []ledger.Position, done func(error))
+	Part(p ledger.Position) []int64
+	DeletePart(p ledger.Position, unacked []int64) (left []int64, err error)
 	MarkDeleted() ledger.Position
 	ReadPosition() ledger.Position
 	IsDeleted(p ledger.Position) bool
@@ -78,7 +80,6 @@ type subscription struct {
 type redelivery struct {
 	replay  replaySet
 	counts  map[ledger.Position]uint32 // how often an entry was given back
-	batches map[ledger.Position]ackSet // partially acknowledged batches
 	highest ledger.Position            // highest position delivered so far
 }
 
@@ -114,7 +115,6 @@ func (s *subscription) setUp(o *Options, m *Metrics, log *slog.Logger) {
 	s.opts, s.metrics, s.log = o, m, log
 	s.again = redelivery{
 		counts:  make(map[ledger.Position]uint32),
-		batches: make(map[ledger.Position]ackSet),
 		highest: ledger.Earliest,
 	}
 	s.read.setUp(s)

@@ -177,6 +177,8 @@ func (n *nothing) CancelRead() bool {
 func (n *nothing) ReadAt(_ []ledger.Position, done func([]ledger.Entry, error)) { done(nil, nil) }
 func (n *nothing) MarkDelete(_ ledger.Position, done func(error))               { call(done) }
 func (n *nothing) Delete(_ []ledger.Position, done func(error))                 { call(done) }
+func (n *nothing) Part(ledger.Position) []int64                                 { return nil }
+func (n *nothing) DeletePart(ledger.Position, []int64) ([]int64, error)         { return nil, nil }
 func (n *nothing) MarkDeleted() ledger.Position                                 { return n.last() }
 func (n *nothing) ReadPosition() ledger.Position                                { return n.last() }
 func (n *nothing) IsDeleted(ledger.Position) bool                               { return true }
