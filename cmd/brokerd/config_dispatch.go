@@ -10,6 +10,7 @@ import (
 func (c *config) registerDispatch(s *settings.Set) {
 	t := &c.options.Topic
 	s.DurationOrNone(&t.ActiveConsumerFailoverDelay, "activeConsumerFailoverDelayTimeMillis", 1000, time.Millisecond, "from a change of the active consumer of a failover subscription to its first message and the notices; 0: at once")
+	s.Bool(&t.ActiveConsumerFailoverConsistentHashing, "activeConsumerFailoverConsistentHashing", false, "choose the active consumer of a partition by consistent hashing, as for topics without partitions; else by the partition's number")
 	s.Func("subscriptionKeySharedUseConsistentHashing", "true", "deal the keys of Key_Shared subscriptions out by consistent hashing; else by halving ranges of hashes",
 		settings.Inverted(&t.SubscriptionKeySharedHashRanges))
 	s.Int(&t.SubscriptionKeySharedConsistentHashingReplicaPoints, "subscriptionKeySharedConsistentHashingReplicaPoints", 100, settings.Range{Min: 1, Max: 10_000}, "points of a consumer on the ring of consistent hashing").In("points")

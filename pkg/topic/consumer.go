@@ -29,11 +29,12 @@ type Consumer struct {
 	granted, delivered int64
 	average            average
 
-	pending map[ledger.Position]pendingEntry // delivered and unacknowledged; shared only
-	unacked int64                            // messages in pending
-	blocked bool                             // too many of them
-	served  int64                            // turn in which it was last served
-	lined   ring[*keyQueue]                  // key_shared: entries that wait and could be delivered
+	pending  map[ledger.Position]pendingEntry // delivered and unacknowledged; shared only
+	unacked  int64                            // messages in pending
+	blocked  bool                             // too many of them
+	served   int64                            // turn in which it was last served
+	distance int32                            // failover: from the topic's place on the ring, see ringDistance
+	lined    ring[*keyQueue]                  // key_shared: entries that wait and could be delivered
 
 	out     []Delivery // being gathered
 	outMsgs int

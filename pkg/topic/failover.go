@@ -49,8 +49,8 @@ func (s *subscription) taker() *Consumer {
 	return nil
 }
 
-// elect chooses the active consumer of a failover subscription among those of the first priority level: partitions
-// spread over them. A new one starts with what the last one has not acknowledged.
+// elect chooses the active consumer of a failover subscription among those of the first priority level: topics and
+// partitions spread over them (nextActive). A new one starts with what the last one has not acknowledged.
 func (s *subscription) elect() {
 	if !s.single() {
 		return
@@ -62,7 +62,7 @@ func (s *subscription) elect() {
 		for first < len(s.consumers) && s.consumers[first].PriorityLevel == s.consumers[0].PriorityLevel {
 			first++
 		}
-		s.active = s.consumers[max(0, s.partition)%first]
+		s.active = s.nextActive(s.consumers[:first])
 	}
 	if s.active == nil || s.noDelay() {
 		s.takeOver()

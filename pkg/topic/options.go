@@ -19,6 +19,9 @@ type Options struct {
 	WholeBatchesOnly bool
 
 	ActiveConsumerFailoverDelay time.Duration // failover: from a change of the active consumer to its service; -1: none
+	// ActiveConsumerFailoverConsistentHashing chooses the active consumer of partitions as that of other topics: by the
+	// nearest point on a ring instead of by the partition's number.
+	ActiveConsumerFailoverConsistentHashing bool
 
 	// SubscriptionKeySharedHashRanges deals the hashes of keys out as ranges of halves, quarters… instead of by
 	// consistent hashing: subscriptionKeySharedUseConsistentHashing=false.

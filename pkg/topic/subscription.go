@@ -158,6 +158,9 @@ func (s *subscription) add(r *SubscribeRequest) (*Consumer, error) {
 	if c.Name == "" {
 		c.Name = s.topic.env.Names.Next()
 	}
+	if s.kind == Failover {
+		c.distance = ringDistance(s.topic.text, c.Name)
+	}
 	if s.keys != nil {
 		if err := s.keys.join(c, r.KeyRanges); err != nil {
 			return nil, fmt.Errorf("%q: %w", s.name, err)
