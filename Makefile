@@ -7,7 +7,7 @@ FUZZTIME ?= 15s
 ROUNDS   ?= 40
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite lint gen gen-check conf images bench stress chaos clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench stress chaos clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -18,7 +18,7 @@ run: build ## broker and bookie in one process on 127.0.0.1: 6650 (Pulsar), 8080
 cluster: build ## three bookied and two brokerd as processes on 127.0.0.1 to .5, until Ctrl-C
 	./deploy/cluster.sh
 
-test: gen-check race fuzz integration ## everything that must pass before a change lands
+test: gen-check race fuzz integration client-suite-fast ## everything that must pass before a change lands
 
 race: ## unit tests with the race detector, then with invariants compiled in
 	$(GO) vet ./...
@@ -33,8 +33,11 @@ fuzz: ## frames, then commands (hand decoder against generated one), FUZZTIME ea
 integration: build ## real client, real processes
 	cd integration && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
-client-suite: build ## the official client's own tests; needs ports 6650 and 8080, and the network when its modules are not cached
-	cd integration && $(GO) run ./cmd/clientsuite -bin ../$(BIN)
+client-suite: build ## the official client's own tests on a standalone and on a cluster; needs the network when its modules are not cached
+	cd integration && $(GO) run ./cmd/clientsuite -bin ../$(BIN) -doc ../docs/compatibility.md
+
+client-suite-fast: build ## those of them that take a second
+	cd integration && $(GO) run ./cmd/clientsuite -bin ../$(BIN) -fast
 
 lint: ## golangci-lint at a pinned version, built from source
 	$(GO) run $(GOLANGCI) run ./...

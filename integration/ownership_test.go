@@ -38,6 +38,53 @@ func TestBrokersAgree(t *testing.T) {
 	}
 }
 
+// TestAnyBrokerAdministers: a topic is made, looked at and deleted by way of brokers that do not serve it, and so is a
+// partitioned topic whose partitions both brokers serve.
+func TestAnyBrokerAdministers(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	c := startCluster(t, harness.Options{Bookies: 1, Brokers: 2})
+	for _, p := range c.Brokers {
+		ownerAfter(ctx, t, p, topicName(t)) // until it knows the other
+	}
+	request := func(p *harness.Proc, method, topic, rest, body string) int {
+		url := "http://" + p.HTTP + "/admin/v2/" + strings.Replace(topic, "://", "/", 1) + rest
+		req := must[*http.Request](t)(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))
+		resp := must[*http.Response](t)(http.DefaultClient.Do(req))
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	want := func(code int, p *harness.Proc, method, topic, rest, body string) {
+		t.Helper()
+		if got := request(p, method, topic, rest, body); got != code {
+			t.Errorf("%s %s%s at %s: %d instead of %d", method, topic, rest, p.Name, got, code)
+		}
+	}
+	for i := range 8 {
+		topic := fmt.Sprintf("%s-%d", topicName(t), i)
+		want(204, c.Brokers[i%2], "PUT", topic, "", "")
+		for _, p := range c.Brokers {
+			want(409, p, "PUT", topic, "", "")
+			want(200, p, "GET", topic, "/stats", "")
+			want(200, p, "GET", topic, "/subscriptions", "")
+		}
+		want(204, c.Brokers[i/2%2], "DELETE", topic, "", "")
+		want(404, c.Brokers[i%2], "GET", topic, "/stats", "")
+	}
+	topic := topicName(t) + "-partitioned"
+	want(204, c.Brokers[0], "PUT", topic, "/partitions", "16")
+	owners := map[string]bool{}
+	for i := range 16 {
+		partition := fmt.Sprintf("%s-partition-%d", topic, i)
+		want(204, c.Brokers[i%2], "PUT", partition, "", "")
+		owners[ownerAfter(ctx, t, c.Brokers[0], partition)] = true
+	}
+	if len(owners) != 2 {
+		t.Errorf("all partitions are at %v", owners)
+	}
+	want(204, c.Brokers[1], "DELETE", topic, "/partitions", "")
+	want(404, c.Brokers[0], "GET", topic+"-partition-0", "/stats", "")
+}
+
 // ownerAfter asks one broker for the owner until it names one.
 func ownerAfter(ctx context.Context, t *testing.T, p *harness.Proc, topic string) string {
 	t.Helper()

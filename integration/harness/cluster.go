@@ -17,6 +17,8 @@ type Options struct {
 	Dir     string // data directories and logs go here
 	Bookies int
 	Brokers int
+	// PulsarPort and WebPort are those of the first broker, and of a standalone; 0: free ones.
+	PulsarPort, WebPort int
 	// BookieSets and BrokerSets are name=value settings for every process of a kind.
 	BookieSets []string
 	BrokerSets []string
@@ -91,6 +93,9 @@ func (c *Cluster) NewBroker(sets ...string) (*Proc, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(c.URLs) == 0 {
+		c.opts.fixPorts(addrs)
+	}
 	name := fmt.Sprintf("broker-%d", len(c.URLs)+1)
 	args := withSets([]string{bin, "run"}, []string{
 		"metadataStoreUrl=bookied:" + strings.Join(c.service, ","),
@@ -102,6 +107,15 @@ func (c *Cluster) NewBroker(sets ...string) (*Proc, error) {
 	})
 	c.URLs = append(c.URLs, "pulsar://"+addrs[0])
 	return &Proc{Name: name, Args: withSets(args, sets), HTTP: addrs[1], Log: filepath.Join(c.opts.Dir, name+".log")}, nil
+}
+
+// fixPorts puts the ports that are asked for in place of the free ones.
+func (o *Options) fixPorts(addrs []string) {
+	for i, port := range []int{o.PulsarPort, o.WebPort} {
+		if port != 0 {
+			addrs[i] = fmt.Sprintf("127.0.0.1:%d", port)
+		}
+	}
 }
 
 func withSets(args, sets []string) []string {
@@ -190,6 +204,7 @@ func NewStandalone(o Options) (*Proc, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	o.fixPorts(addrs)
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, "", err
 	}
