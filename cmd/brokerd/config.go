@@ -104,19 +104,6 @@ func (c *config) registerBroker(s *settings.Set) {
 	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, settings.Range{Min: 0, Max: unlimited}, "producers of a topic; 0: no limit").In("producers")
 }
 
-func (c *config) registerStorage(s *settings.Set) {
-	l := &c.options.Ledger
-	s.Int(&c.maxEntries, "managedLedgerMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "entries after which a ledger is full").In("entries")
-	s.Int(&c.maxSizeMB, "managedLedgerMaxSizePerLedgerMbytes", 2048, settings.Range{Min: 1, Max: 1 << 20}, "MiB after which a ledger is full").In("MiB")
-	s.DurationOrNone(&l.MinRolloverTime, "managedLedgerMinLedgerRolloverTimeMinutes", 10, time.Minute, "age below which a full ledger is kept open; 0: none")
-	s.Duration(&l.MaxRolloverTime, "managedLedgerMaxLedgerRolloverTimeMinutes", 240, time.Minute, "age after which a ledger with entries is closed in any case")
-	s.Duration(&l.LedgerStallTimeout, "ledgerStallTimeoutMillis", 250, time.Millisecond, "time without an acknowledgement after which a topic goes on in another ledger group")
-	s.Int(&c.cursorEntries, "managedLedgerCursorMaxEntriesPerLedger", 50_000, settings.Range{Min: 1, Max: unlimited}, "records after which a cursor's ledger is replaced").In("records")
-	s.Int(&l.MaxUnackedRanges, "managedLedgerMaxUnackedRangesToPersist", 200_000, settings.Range{Min: 1, Max: unlimited}, "acknowledged ranges kept in a cursor's stored state").In("ranges")
-	s.Int(&c.cacheMB, "managedLedgerCacheSizeMB", 256, settings.Range{Min: 1, Max: 1 << 20}, "MiB of the entry cache of the broker").In("MiB")
-	s.Bool(&c.cacheCopy, "managedLedgerCacheCopyEntries", false, "copy entries into the cache instead of keeping their receive buffers")
-}
-
 // parseConfig reads the flags that the commands share.
 func parseConfig(name string, args []string) (c *config, set *settings.Set, data string, report settings.Report, err error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
