@@ -1,14 +1,19 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
 	"time"
 
 	"geminga/cmd/internal/settings"
 )
 
-// registerDispatch has the settings of failover and Key_Shared subscriptions, and of delayed delivery.
+// registerDispatch has the settings of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
 func (c *config) registerDispatch(s *settings.Set) {
 	t := &c.options.Topic
+	s.Int(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages")
+	s.Func("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "0.16", "part of maxUnackedMessagesPerBroker: a subscription with no more than this goes on",
+		fraction(&t.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked))
 	s.DurationOrNone(&t.ActiveConsumerFailoverDelay, "activeConsumerFailoverDelayTimeMillis", 1000, time.Millisecond, "from a change of the active consumer of a failover subscription to its first message and the notices; 0: at once")
 	s.Bool(&t.ActiveConsumerFailoverConsistentHashing, "activeConsumerFailoverConsistentHashing", false, "choose the active consumer of a partition by consistent hashing, as for topics without partitions; else by the partition's number")
 	s.Func("subscriptionKeySharedUseConsistentHashing", "true", "deal the keys of Key_Shared subscriptions out by consistent hashing; else by halving ranges of hashes",
@@ -20,4 +25,16 @@ func (c *config) registerDispatch(s *settings.Set) {
 	s.Func("delayedDeliveryEnabled", "true", "deliver messages of Shared and Key_Shared subscriptions at the time that their producers ask for; false: at once", settings.Inverted(&t.DelayedDeliveryDisabled))
 	s.Duration(&t.DelayedDeliveryTickTime, "delayedDeliveryTickTimeMillis", 1000, time.Millisecond, "delayed messages may be as much later than their time; they are never early")
 	s.Bool(&t.DelayedDeliveryStrict, "isDelayedDeliveryDeliverAtTimeStrict", false, "deliver delayed messages to the millisecond, not at whole ticks")
+}
+
+// fraction parses a number above 0 and up to 1.
+func fraction(p *float64) func(string) error {
+	return func(v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f > 0 && f <= 1) {
+			return fmt.Errorf("%q is not a number above 0 and up to 1", v)
+		}
+		*p = f
+		return nil
+	}
 }

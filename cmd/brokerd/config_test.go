@@ -25,3 +25,19 @@ func TestZeroDurations(t *testing.T) {
 		}
 	}
 }
+
+// The limit of the broker and its share arrive; a share that is none is refused.
+func TestUnackedLimitSettings(t *testing.T) {
+	c, _, _, _, err := parseConfig("test", []string{"--set", "maxUnackedMessagesPerBroker=7", "--set", "maxUnackedMessagesPerSubscriptionOnBrokerBlocked=0.5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := c.brokerOptions().Topic; o.MaxUnackedMessagesPerBroker != 7 || o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked != 0.5 {
+		t.Errorf("%d, %v", o.MaxUnackedMessagesPerBroker, o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked)
+	}
+	for _, bad := range []string{"0", "1.1", "-1", "NaN", "x"} {
+		if _, _, _, _, err := parseConfig("test", []string{"--set", "maxUnackedMessagesPerSubscriptionOnBrokerBlocked=" + bad}); err == nil {
+			t.Errorf("%s passed", bad)
+		}
+	}
+}

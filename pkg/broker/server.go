@@ -108,6 +108,7 @@ func (s *Server) openTopicEnv() error {
 		Options:       o.Topic,
 		Subscriptions: s.subPool,
 		Names:         topic.NewNameSource(o.ClusterName + "-" + o.ID + "-" + o.Incarnation),
+		Unacked:       topic.NewUnackedLimit(o.Topic),
 		Logger:        o.Logger,
 		Metrics:       topics,
 	}

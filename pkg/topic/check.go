@@ -47,6 +47,8 @@ func (s *subscription) why() string {
 		return ""
 	case s.share.blocked && s.again.replay.len() == 0:
 		return "too many unacknowledged messages in the subscription"
+	case s.broker.held && s.again.replay.len() == 0:
+		return "too many unacknowledged messages in the broker"
 	case s.keys != nil && s.keys.full(len(s.consumers)):
 		return "too many messages wait: their keys are unacknowledged at other consumers, or their consumers cannot take more"
 	}

@@ -64,7 +64,7 @@ func (s *subscription) delay(p ledger.Position, it item) {
 // serveDelays lets go what is due, as much as may wait for consumers, and sees to it that the rest is not forgotten.
 func (s *subscription) serveDelays() {
 	d := &s.delays
-	if len(d.heap) == 0 || s.share.blocked || s.demand().Entries == 0 {
+	if len(d.heap) == 0 || s.full() || s.demand().Entries == 0 {
 		return // whatever makes demand or unblocks calls pump
 	}
 	now := time.Now()

@@ -14,6 +14,10 @@ type Options struct {
 
 	MaxUnackedMessagesPerConsumer     int // shared subscriptions; -1: no limit
 	MaxUnackedMessagesPerSubscription int // shared subscriptions; -1: no limit
+	MaxUnackedMessagesPerBroker       int // shared subscriptions together, see UnackedLimit; 0: no limit
+	// MaxUnackedMessagesPerSubscriptionOnBrokerBlocked is the part of MaxUnackedMessagesPerBroker up to which a
+	// subscription goes on when that is reached.
+	MaxUnackedMessagesPerSubscriptionOnBrokerBlocked float64
 
 	// WholeBatchesOnly ignores acknowledgements of parts of batches: acknowledgmentAtBatchIndexLevelEnabled=false.
 	WholeBatchesOnly bool
@@ -54,6 +58,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.DispatcherMaxRoundRobinBatchSize, 20)
 	setDefault(&o.MaxUnackedMessagesPerConsumer, 50_000)
 	setDefault(&o.MaxUnackedMessagesPerSubscription, 200_000)
+	setDefault(&o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked, 0.16)
 	setDefault(&o.ActiveConsumerFailoverDelay, time.Second)
 	setDefault(&o.SubscriptionKeySharedConsistentHashingReplicaPoints, 100)
 	setDefault(&o.KeySharedLookAheadMsgInReplayThresholdPerConsumer, 4000)
@@ -88,6 +93,10 @@ func (o *Options) Validate() error {
 	atLeast("dispatcherMaxRoundRobinBatchSize", int64(o.DispatcherMaxRoundRobinBatchSize), 1)
 	atLeast("maxUnackedMessagesPerConsumer", int64(o.MaxUnackedMessagesPerConsumer), -1)
 	atLeast("maxUnackedMessagesPerSubscription", int64(o.MaxUnackedMessagesPerSubscription), -1)
+	atLeast("maxUnackedMessagesPerBroker", int64(o.MaxUnackedMessagesPerBroker), 0)
+	if f := o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked; !(f > 0 && f <= 1) {
+		errs = append(errs, fmt.Errorf("maxUnackedMessagesPerSubscriptionOnBrokerBlocked is %v, must be above 0 and at most 1", f))
+	}
 	atLeast("activeConsumerFailoverDelay", int64(o.ActiveConsumerFailoverDelay), -1)
 	atLeast("subscriptionKeySharedConsistentHashingReplicaPoints", int64(o.SubscriptionKeySharedConsistentHashingReplicaPoints), 1)
 	atLeast("keySharedLookAheadMsgInReplayThresholdPerConsumer", int64(o.KeySharedLookAheadMsgInReplayThresholdPerConsumer), -1)

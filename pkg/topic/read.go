@@ -108,6 +108,7 @@ func (s *subscription) yield() {
 }
 
 func (s *subscription) startReads() {
+	s.settleBrokerShare()
 	if s.ended || s.read.retry != nil {
 		return
 	}
@@ -128,7 +129,7 @@ func (s *subscription) startReads() {
 			return
 		}
 	}
-	if s.read.ahead || len(s.read.replaying) > 0 || s.share.blocked {
+	if s.read.ahead || len(s.read.replaying) > 0 || s.full() {
 		return
 	}
 	if want := s.demand(); want.Entries > 0 {

@@ -27,7 +27,6 @@ func (c *Consumer) Seek(p ledger.Position, done func(error)) {
 		return
 	}
 	s.closeConsumers(nil)
-	s.share = sharing{clock: s.share.clock}
 	s.startOver()
 	s.again.highest = ledger.Earliest
 	clear(s.again.counts)
@@ -57,7 +56,8 @@ func (s *subscription) closeConsumers(knows *Consumer) {
 			c.Sink.CloseConsumer(c.ID)
 		}
 	}
-	s.consumers, s.active, s.share.turn = nil, nil, nil
+	s.consumers, s.active, s.share = nil, nil, sharing{clock: s.share.clock}
+	s.settleBrokerShare()
 	s.takeover.stop()
 	if s.keys != nil {
 		s.keys.leaveAll()

@@ -72,6 +72,7 @@ type subscription struct {
 	read    reading
 	again   redelivery
 	share   sharing
+	broker  brokerShare
 	counts  subCounters
 	deletes []ledger.Position // scratch
 }
@@ -108,6 +109,7 @@ func newSubscription(t *Topic, name string, durable bool) *subscription {
 		last:      t.log.LastConfirmed,
 	}
 	s.setUp(&t.env.Options, t.env.Metrics, t.env.Logger.With("subscription", name))
+	s.setUpBrokerShare(t.env.Unacked)
 	return s
 }
 
@@ -282,6 +284,7 @@ func (s *subscription) shutDown(done func(error)) {
 // end stops dispatch for good.
 func (s *subscription) end() {
 	s.ended = true
+	s.settleBrokerShare()
 	s.read.forget(s)
 	s.delays.clear()
 	s.takeover.stop()

@@ -21,6 +21,7 @@ type Env struct {
 	Options       Options
 	Subscriptions *executor.Pool // where subscriptions live
 	Names         *NameSource    // of producers without a name; shared by the topics of a broker
+	Unacked       *UnackedLimit  // shared by the topics of a broker; nil: no limit
 	// Lost is called on the topic's executor, once at most, when the topic can go on no longer: another owner has taken
 	// it or its log failed. Its producers and consumers have been closed; the broker forgets the topic.
 	Lost    func(*Topic, error)

@@ -1,0 +1,116 @@
+package topic
+
+import "sync/atomic"
+
+// UnackedLimit is what all Shared and Key_Shared subscriptions of a broker may have unacknowledged together
+// (maxUnackedMessagesPerBroker). From the limit on, subscriptions that have more than their share of it
+// (maxUnackedMessagesPerSubscriptionOnBrokerBlocked) read nothing new, until all together have half of the limit left, or
+// the subscription itself half of its share. Small ones go on. As each learns of the limit after its delivery, they go
+// beyond it by no more than what they were delivering then.
+//
+// Subscriptions live on many executors. They add what they deliver and take off what is acknowledged, once per batch, with
+// atomics; one that has to wait puts itself on a list, and whoever brings the sum down to the half posts a task to each.
+//
+//	free ──sum ≥ limit──▶ blocked ──sum ≤ limit/2──▶ free: all on the list are woken
+//
+// Any goroutine.
+type UnackedLimit struct {
+	limit, share int64
+	sum          atomic.Int64
+	blocked      atomic.Bool
+	waiting      atomic.Pointer[unackedWaiter]
+}
+
+type unackedWaiter struct {
+	wake func() // posts
+	next *unackedWaiter
+}
+
+// NewUnackedLimit returns the limit that the options name; nil: none.
+func NewUnackedLimit(o Options) *UnackedLimit {
+	o.EnsureDefaults()
+	if o.MaxUnackedMessagesPerBroker <= 0 {
+		return nil
+	}
+	limit := int64(o.MaxUnackedMessagesPerBroker)
+	return &UnackedLimit{limit: limit, share: int64(float64(limit) * o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked)}
+}
+
+// add counts n more, or fewer.
+func (l *UnackedLimit) add(n int64) {
+	l.sum.Add(n)
+	for { // until state and sum agree: others add, and change the state, at the same time
+		sum, blocked := l.sum.Load(), l.blocked.Load()
+		switch {
+		case sum >= l.limit && !blocked:
+			l.blocked.CompareAndSwap(false, true)
+		case sum <= l.limit/2 && blocked:
+			if l.blocked.CompareAndSwap(true, false) {
+				l.wakeAll()
+			}
+		default:
+			return
+		}
+	}
+}
+
+// wait calls wake when the block ends, perhaps at once.
+func (l *UnackedLimit) wait(wake func()) {
+	w := &unackedWaiter{wake: wake}
+	for {
+		w.next = l.waiting.Load()
+		if l.waiting.CompareAndSwap(w.next, w) {
+			break
+		}
+	}
+	if !l.blocked.Load() { // it ended before w was on the list
+		l.wakeAll()
+	}
+}
+
+func (l *UnackedLimit) wakeAll() {
+	for w := l.waiting.Swap(nil); w != nil; w = w.next {
+		w.wake()
+	}
+}
+
+// brokerShare is a subscription's side of the limit.
+type brokerShare struct {
+	limit  *UnackedLimit // nil: none
+	told   int64         // messages that the limit knows of
+	held   bool          // nothing new is read because of the limit
+	listed bool          // will be woken
+	onFree func()
+}
+
+func (s *subscription) setUpBrokerShare(l *UnackedLimit) {
+	free := func() {
+		s.broker.listed = false
+		s.pump()
+	}
+	s.broker = brokerShare{limit: l, onFree: func() { s.exec.PostFunc(free) }}
+}
+
+// settleBrokerShare tells the limit what has changed, and learns whether the subscription has to wait.
+func (s *subscription) settleBrokerShare() {
+	c := &s.broker
+	if c.limit == nil {
+		return
+	}
+	if n := s.share.unacked - c.told; n != 0 {
+		c.told += n
+		c.limit.add(n)
+	}
+	bound := c.limit.share
+	if c.held {
+		bound /= 2
+	}
+	c.held = !s.ended && c.limit.blocked.Load() && s.share.unacked > bound
+	if c.held && !c.listed {
+		c.listed = true
+		c.limit.wait(c.onFree)
+	}
+}
+
+// full reports that nothing new is to be read, because too much is unacknowledged in the subscription or in the broker.
+func (s *subscription) full() bool { return s.share.blocked || s.broker.held }
