@@ -36,6 +36,7 @@ type config struct {
 	log                             daemon.LogOptions
 	standalonePort, standaloneCount int
 	options                         broker.Options
+	loaded                          *settings.Set // that all of this comes from
 }
 
 const unlimited = 1 << 30
@@ -89,7 +90,7 @@ func (c *config) registerBroker(s *settings.Set) {
 		"how long an old connection may take to answer when another claims its exclusive subscription or producer name")
 	s.Duration(&c.shutdown, "brokerShutdownTimeoutMs", 8000, time.Millisecond, "how long a clean shutdown may take")
 	auto := settings.Inverted(&o.DisableAutoTopicCreation)
-	s.Func("allowAutoTopicCreation", "true", "create topics when a producer or consumer names them", auto)
+	s.Func("allowAutoTopicCreation", "true", "create topics when a producer or consumer names them", auto).Dynamic()
 
 	t := &o.Topic
 	s.Bool(&t.BrokerDeduplicationEnabled, "brokerDeduplicationEnabled", false, "drop what a producer sends a second time with the same sequence id")
@@ -120,6 +121,7 @@ func parseConfig(name string, args []string) (c *config, set *settings.Set, data
 	}
 	c = &config{everywhere: "localhost"}
 	set = c.register()
+	c.loaded = set
 	report, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets, Strict: *strict})
 	return c, set, data, report, err
 }
@@ -179,6 +181,7 @@ func (c *config) brokerOptions() broker.Options {
 	}
 	o.Ledger.CursorMaxEntriesPerLedger = int64(c.cursorEntries)
 	o.Cache = managedledger.CacheOptions{Bytes: int64(c.cacheMB) << 20, CopyEntries: c.cacheCopy}
+	o.Settings = storable{c.loaded}
 	return o
 }
 

@@ -15,18 +15,18 @@ func (c *config) registerAdmission(s *settings.Set) {
 	s.Func("maxDirectMemoryMB", "512", "MiB that the buffers of connections may take; the thresholds of AUTO below, and the default above it, are parts of it",
 		megabytes(&a.MaxDirectMemory)).In("MiB")
 	s.Func("maxMessagePublishBufferSizeInMB", "", "MiB of payloads in flight, shared out evenly to the I/O loops, and of request frames in memory; "+
-		"0 or less: no limit; empty: half of maxDirectMemoryMB, at least 64", megabytes(&a.MaxPublishBuffer)).In("MiB")
+		"0 or less: no limit; empty: half of maxDirectMemoryMB, at least 64; the loops keep the shares of the start", megabytes(&a.MaxPublishBuffer)).In("MiB").Dynamic()
 	s.Func("inProgressRequestFrameMemoryLimitEnabled", "AUTO",
 		"limit of the receive buffers that request frames keep: DISABLED, TRACKING (measured only), AUTO (or false: when memory runs short), ENABLED (or true)",
 		func(v string) (err error) {
 			a.FrameMemory, err = broker.ParseFrameMemoryMode(v)
 			return err
-		})
+		}).Dynamic()
 
-	s.Func("brokerPublisherThrottlingMaxMessageRate", "0", "messages per second that the broker takes; 0: no limit", rate(&a.BrokerRate.Messages)).In("messages per second")
-	s.Func("brokerPublisherThrottlingMaxByteRate", "0", "bytes per second that the broker takes; 0: no limit", rate(&a.BrokerRate.Bytes)).In("bytes per second")
-	s.Func("maxPublishRatePerTopicInMessages", "0", "messages per second that a topic takes; 0: no limit", rate(&a.TopicRate.Messages)).In("messages per second")
-	s.Func("maxPublishRatePerTopicInBytes", "0", "bytes per second that a topic takes; 0: no limit", rate(&a.TopicRate.Bytes)).In("bytes per second")
+	s.Func("brokerPublisherThrottlingMaxMessageRate", "0", "messages per second that the broker takes; 0: no limit", rate(&a.BrokerRate.Messages)).In("messages per second").Dynamic()
+	s.Func("brokerPublisherThrottlingMaxByteRate", "0", "bytes per second that the broker takes; 0: no limit", rate(&a.BrokerRate.Bytes)).In("bytes per second").Dynamic()
+	s.Func("maxPublishRatePerTopicInMessages", "0", "messages per second that a topic takes; 0: no limit", rate(&a.TopicRate.Messages)).In("messages per second").Dynamic()
+	s.Func("maxPublishRatePerTopicInBytes", "0", "bytes per second that a topic takes; 0: no limit", rate(&a.TopicRate.Bytes)).In("bytes per second").Dynamic()
 
 	s.Int(&a.HighWater, "pulsarChannelWriteBufferHighWaterMark", 64<<10, size, "bytes of unsent output from which on a connection counts as not writable: nothing more is dispatched to it").In("bytes")
 	s.Int(&a.LowWater, "pulsarChannelWriteBufferLowWaterMark", 32<<10, size, "bytes of unsent output at which it is writable again").In("bytes")

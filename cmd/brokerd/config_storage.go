@@ -20,5 +20,5 @@ func (c *config) registerStorage(s *settings.Set) {
 	s.Func("acknowledgmentAtBatchIndexLevelEnabled", "true", "acknowledge single messages of a batch; false: only whole batches",
 		settings.Inverted(&c.options.Topic.WholeBatchesOnly))
 	s.Int(&c.cacheMB, "managedLedgerCacheSizeMB", 256, settings.Range{Min: 1, Max: 1 << 20}, "MiB of the entry cache of the broker").In("MiB")
-	s.Bool(&c.cacheCopy, "managedLedgerCacheCopyEntries", false, "copy entries into the cache instead of keeping their receive buffers")
+	s.Bool(&c.cacheCopy, "managedLedgerCacheCopyEntries", false, "copy entries into the cache instead of keeping their receive buffers").Dynamic()
 }

@@ -40,6 +40,8 @@ func codes() []struct {
 		{broker.ErrNamespaceExists, http.StatusConflict},
 		{broker.ErrNamespaceNotEmpty, http.StatusConflict},
 		{broker.ErrBadPolicies, http.StatusBadRequest},
+		{broker.ErrNotDynamic, http.StatusPreconditionFailed},
+		{broker.ErrBadSetting, http.StatusPreconditionFailed},
 		{topic.ErrNoEntry, http.StatusNotFound},
 		{topic.ErrNoSubscription, http.StatusNotFound},
 		{topic.ErrInUse, http.StatusPreconditionFailed},

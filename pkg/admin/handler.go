@@ -77,6 +77,7 @@ func (h *handler) routeBroker() {
 	h.mux.HandleFunc("POST "+topicPath+"/partitions", h.updatePartitions)
 	h.routeStored(topicPath)
 	h.routeNamespaces()
+	h.routeConfiguration()
 	h.mux.HandleFunc("GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", h.serveLookup)
 }
 

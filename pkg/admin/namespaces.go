@@ -58,18 +58,7 @@ func (h *handler) routeNamespaces() {
 
 // withNamespaces serves a request within RequestTimeout.
 func (h *handler) withNamespaces(serve func(Namespaces, http.ResponseWriter, *http.Request) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		n, ok := h.opts.Broker.(Namespaces)
-		if !ok {
-			h.fail(w, r, errNotYet)
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), h.opts.RequestTimeout)
-		defer cancel()
-		if err := serve(n, w, r.WithContext(ctx)); err != nil {
-			h.fail(w, r, err)
-		}
-	}
+	return with(h, serve)
 }
 
 // withNamespace is withNamespaces for a request about one namespace.

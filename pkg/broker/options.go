@@ -76,6 +76,7 @@ type Options struct {
 	DisableAutoTopicCreation               bool          // allowAutoTopicCreation=false
 
 	Admission Admission
+	Settings  Settings // nil: the options are never changed
 
 	Topic  topic.Options
 	Ledger managedledger.Options

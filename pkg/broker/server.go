@@ -46,6 +46,9 @@ type Server struct {
 	publishLimit publishLimit
 	topicRate    atomic.Pointer[Rate] // of topics to be opened
 	memory       frameMemory
+	noAutoTopics atomic.Bool // allowAutoTopicCreation=false
+	stored       storedSettings
+	dynamic      dynamicOptions // in force; guarded by stored.mu
 }
 
 // urls are the addresses of this broker, as clients are told them.
@@ -69,6 +72,11 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
+	s.noAutoTopics.Store(o.DisableAutoTopicCreation)
+	s.dynamic = dynamicOf(&s.opts)
+	if err := s.stored.open(s); err != nil {
+		return nil, err
+	}
 	if err := s.openTopicEnv(); err != nil {
 		return nil, err
 	}
@@ -79,6 +87,9 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	s.stop = stop
 	if o.Watch != nil {
 		o.Watch(watching, metadata.OwnersPrefix, s.owners.changed)
+		if o.Settings != nil {
+			o.Watch(watching, metadata.SettingsPrefix, s.stored.changed)
+		}
 	}
 	return s, nil
 }

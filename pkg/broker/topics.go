@@ -86,7 +86,7 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 		done(nil, errNotOwner)
 		return
 	}
-	mayMake := create && !s.opts.DisableAutoTopicCreation
+	mayMake := create && !s.noAutoTopics.Load()
 	if !name.IsPersistent() {
 		if !mayMake && ts.serving(name.String()) == nil {
 			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))

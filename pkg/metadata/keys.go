@@ -21,6 +21,7 @@ import (
 //	/topics/<tenant>/<namespace>/<domain>/<topic>     managedledger's info: the list of ledgers
 //	/cursors/<tenant>/<namespace>/<domain>/<topic>/<subscription>
 //	/dedup/<tenant>/<namespace>/<domain>/<topic>
+//	/settings/<name>                                  SettingInfo: above what brokers have in their files
 //
 // Each <part> is escaped (Escape), so it holds no slash and is not empty: the parts of a key can be told apart, no two
 // lists of names give one key, and no name reaches out of its prefix. A prefix ends with a slash, so that the topic
@@ -39,6 +40,7 @@ const (
 	TopicsPrefix      = "/topics/"
 	CursorsPrefix     = "/cursors/"
 	DedupPrefix       = "/dedup/"
+	SettingsPrefix    = "/settings/"
 
 	// rawPart marks keys derived from a topic key that is none of TopicKey. Escape never makes it.
 	rawPart = "%raw/"
@@ -123,6 +125,18 @@ func CursorName(key string) (string, bool) {
 
 // DedupKey is the key of a topic's deduplication snapshot.
 func DedupKey(topicKey string) string { return DedupPrefix + below(topicKey) }
+
+// SettingKey is the key of a setting that the cluster has stored for all brokers.
+func SettingKey(name string) string { return SettingsPrefix + Escape(name) }
+
+// SettingName returns the name of a SettingKey.
+func SettingName(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, SettingsPrefix)
+	if !ok {
+		return "", false
+	}
+	return Unescape(rest)
+}
 
 // below is the part of a topic's key after its prefix. A key that is not made by TopicKey is taken as one name.
 func below(topicKey string) string {

@@ -18,6 +18,7 @@ func TestKeys(t *testing.T) {
 		GroupKey(12):                                "/groups/12",
 		TopicKey("t", "n", "persistent", "100%/ü"):  "/topics/t/n/persistent/100%25%2F%C3%BC",
 		TopicKey("", "", "", ""):                    "/topics/%/%/%/%",
+		SettingKey("a/b c"):                         "/settings/a%2Fb%20c",
 		DedupKey("/topics/a/b"):                     "/dedup/%raw/%2Ftopics%2Fa%2Fb",
 	} {
 		if got != want {
@@ -29,6 +30,12 @@ func TestKeys(t *testing.T) {
 	}
 	if sub, ok := CursorName(CursorKey(topic, "my sub/x")); !ok || sub != "my sub/x" {
 		t.Errorf("cursor name %q %t", sub, ok)
+	}
+	if name, ok := SettingName(SettingKey("a/b c")); !ok || name != "a/b c" {
+		t.Errorf("setting name %q %t", name, ok)
+	}
+	if _, ok := SettingName(TenantKey("a")); ok {
+		t.Error("a tenant is a setting")
 	}
 }
 

@@ -90,3 +90,8 @@ type OwnerInfo struct {
 	TLSURL      string       `json:"tlsUrl,omitempty"`
 	WebURL      string       `json:"webUrl,omitempty"`
 }
+
+// SettingInfo is the value of a SettingKey.
+type SettingInfo struct {
+	Value string `json:"value"` // as in broker.conf
+}
