@@ -28,6 +28,7 @@ type config struct {
 	writeTimeout           time.Duration
 	scrub                  int
 	groups, replicas       int
+	placement              placementConfig
 	metadataElection       time.Duration
 	groupElection          time.Duration
 	shutdown               time.Duration
@@ -58,6 +59,7 @@ func (c *config) register() *settings.Set {
 	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all").In("bytes per second")
 	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader").In("groups")
 	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies").In("replicas")
+	c.placement.register(s)
 	s.Duration(&c.metadataElection, "metadataElectionTimeoutMillis", 1000, time.Millisecond, "silence of the metadata leader after which another is elected; raise it on starved machines")
 	s.Duration(&c.groupElection, "ledgerGroupElectionTimeoutMillis", 1500, time.Millisecond,
 		"the same for a ledger group's preferred leader; the other replicas wait twice as long. Topics do not wait for it: they go on in another group")
@@ -97,7 +99,7 @@ func configCommand(_ context.Context, args []string) error {
 func (c *config) address(port int) string { return net.JoinHostPort(c.bind, strconv.Itoa(port)) }
 
 func (c *config) bookieOptions(data string) bookie.Options {
-	return bookie.Options{
+	o := bookie.Options{
 		DataDir:           data,
 		ListenAddress:     c.address(c.port),
 		AdvertisedAddress: c.bookieAdvertise(),
@@ -111,6 +113,8 @@ func (c *config) bookieOptions(data string) bookie.Options {
 		ScrubBytesPerSecond:   c.scrubRate(),
 		ReplicationFactor:     c.replicas,
 	}
+	c.placement.apply(&o)
+	return o
 }
 
 // gossipAdvertise is empty unless there is something better than the address that gossip listens on.

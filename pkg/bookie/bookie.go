@@ -42,12 +42,13 @@ type Bookie struct {
 	meta     *metaGroup // nil when not a member
 	groups   *groups
 
-	readOnly   atomic.Bool
+	intake     intake
+	leaving    atomic.Bool // it is being decommissioned
 	registered atomic.Bool
 	failures   chan error
 	health     *health
 	scrubber   *scrubber     // nil when off
-	placement  chan struct{} // holds one: look whether groups are to be created
+	placement  chan struct{} // holds one: look whether groups are to be created or moved
 
 	ctx      context.Context // of the background work
 	cancel   context.CancelFunc
@@ -108,8 +109,10 @@ func (b *Bookie) open() error {
 		b.client.members = append(b.client.members, m.ID)
 	}
 	b.groups = newGroups(groupDeps{
-		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, readOnly: &b.readOnly,
+		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,
 	}, b.self.bookieID, b.fail)
+	b.groups.confirm = b.confirmLeft
+	b.groups.opened = func(g *group) { b.work.start(func() { b.tend(g) }) }
 	if b.cluster.isMember() {
 		if b.meta, err = openMetaGroup(o, b.links, b.log, func(bool) { b.place() }, b.fail); err != nil {
 			return err
@@ -121,7 +124,7 @@ func (b *Bookie) open() error {
 	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
 	if b.meta != nil {
-		b.work.start(b.placeGroups)
+		b.work.start(b.supervise)
 	}
 	return nil
 }
@@ -215,7 +218,7 @@ func (b *Bookie) Ready(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if b.registered.Load() && b.groups.allLed() {
+		if b.registered.Load() && b.groups.allLed(b.leaving.Load()) {
 			return nil
 		}
 		select {

@@ -134,8 +134,8 @@ func (c *cluster) options(b *testBookie, l net.Listener) Options {
 			PreferredTimeout: 400 * time.Millisecond, FollowerTimeout: 800 * time.Millisecond, MetadataTimeout: 500 * time.Millisecond,
 			RPCTimeout: 2 * time.Second,
 		},
-		MinFreeSpace: 1,
-		Logger:       testLogger(c.t),
+		MinFreeSpace: 1, ProbeInterval: 100 * time.Millisecond, LeadAfter: -1,
+		Logger: testLogger(c.t),
 	}
 	if c.change != nil {
 		c.change(&o)
@@ -248,7 +248,7 @@ func (c *cluster) leader(group ledger.GroupID, not ...string) string {
 			if b.Bookie == nil || containsString(not, id) {
 				continue
 			}
-			if group == ledger.MetadataGroup && b.meta.isReady() {
+			if group == ledger.MetadataGroup && b.meta != nil && b.meta.isReady() {
 				found = id
 				return true
 			}

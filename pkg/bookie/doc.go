@@ -56,8 +56,11 @@
 //     (Options.Validate, TestFaultsThatPass). Such messages have a stream of their own (lane, TestLargeCallDelaysNoOther).
 //   - raft may drop a future when it stops, so nobody waits for one without another way out, and the goroutines that do
 //     are not awaited.
-//   - Leadership is transferred at shutdown only: a transfer that is interrupted leaves the library refusing proposals.
+//   - The library transfers leadership at shutdown only: a transfer that is interrupted leaves it refusing proposals. A lead
+//     is given back without it (steward.yield, TestLeadGoesBack).
+//   - What a group's record says is carried out by the group's leader, and forgotten by who is not in it any more
+//     (steward.settle, groups.leave, TestReplicasMove). A replica that is placed into a group never founds it.
 //   - A leader is ready after a barrier in its term. Before that it takes appends, whose results come from the machine in
 //     any case, but proves nothing about what is absent.
-//   - The preferred replica of a group has the shorter election timeout; that is all there is to balancing leaders.
+//   - The preferred replica of a group has the shorter election timeout, and gets the lead back after it was away.
 package bookie

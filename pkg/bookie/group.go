@@ -20,14 +20,15 @@ import (
 type group struct {
 	node
 	opts     *Options
-	replicas []string
+	record   atomic.Pointer[metadata.GroupInfo] // as last seen
 	store    journalStore
 	fsm      *fsm
 	proposer *proposer
-	readOnly *atomic.Bool  // of the bookie: its disk is nearly full
+	intake   *intake       // of the bookie
 	stopped  chan struct{} // it serves no more
 
 	stall stall // watchdog's
+	rate  rate
 }
 
 // bootstrapKey is set in a group's stable store once its first configuration is written. It is never written again: a
@@ -39,13 +40,13 @@ const termKey = "CurrentTerm"
 
 // groupDeps is what groups share.
 type groupDeps struct {
-	opts     *Options
-	journal  *journal.Journal
-	links    *links
-	metrics  *metrics
-	log      *slog.Logger
-	readOnly *atomic.Bool
-	failed   func(ledger.GroupID, error)
+	opts    *Options
+	journal *journal.Journal
+	links   *links
+	metrics *metrics
+	log     *slog.Logger
+	intake  *intake
+	failed  func(ledger.GroupID, error)
 }
 
 func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
@@ -54,18 +55,19 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 		return nil, fmt.Errorf("%w: group %d: %w", ErrDamaged, info.ID, err)
 	}
 	g := &group{
-		opts: d.opts, replicas: info.Replicas, store: newJournalStore(jg, d.opts.RecentBytes),
-		readOnly: d.readOnly, stopped: make(chan struct{}),
+		opts: d.opts, store: newJournalStore(jg, d.opts.RecentBytes), intake: d.intake, stopped: make(chan struct{}),
 	}
+	self := d.links.self.bookieID
+	g.record.Store(&info)
 	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
 	g.book, g.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
 	g.fsm = newFSM(g.health)
-	if err := bootstrap(g.store, info.Replicas); err != nil {
+	if err := bootstrap(g.store, info.Founding(self)); err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
 	}
 	g.proposer = newProposer(d.opts, d.metrics)
 	err := g.start(d.links, d.opts.Raft, nodeOptions{
-		id: info.ID, timeout: groupTimeout(d.links.self.bookieID, info.Replicas, d.opts.Raft), fsm: g.fsm,
+		id: info.ID, timeout: groupTimeout(self, info.Replicas, d.opts.Raft), fsm: g.fsm,
 		store: &guardedStore{store: g.store, health: g.health, stop: g.stop}, snapshots: raft.NewDiscardSnapshotStore(),
 		onReady: func(leading bool) { d.metrics.leading(leading) },
 	})
@@ -88,12 +90,27 @@ func groupTimeout(self string, replicas []string, o RaftOptions) time.Duration {
 	return o.FollowerTimeout
 }
 
-// bootstrap writes the first entry of a group's log, once in its life. All replicas write the same entry, so it does
-// not matter who is first.
+// followRecord takes a newer record over: another replica may be the preferred leader now.
+func (g *group) followRecord(info metadata.GroupInfo) {
+	g.record.Store(&info)
+	conf := g.raft.ReloadableConfig()
+	timeout := groupTimeout(g.transport.self, info.Replicas, g.opts.Raft)
+	if conf.ElectionTimeout == timeout {
+		return
+	}
+	conf.HeartbeatTimeout, conf.ElectionTimeout = timeout, timeout
+	if err := g.raft.ReloadConfig(conf); err != nil {
+		g.log.Error("cannot change the timeouts of a group", "group", g.id, "error", err)
+	}
+}
+
+// bootstrap writes the first entry of a group's log, once in its life. All founders write the same entry, so it does
+// not matter who is first. A replica that is not among them, or has left the group since, gets the log from the leader:
+// founders that begin a second time could elect a leader that knows nothing.
 //
 // A crash in between leaves the entry without the key, or the key not yet durable: both steps are done again, and both
 // write what is there already.
-func bootstrap(s journalStore, replicas []string) error {
+func bootstrap(s journalStore, founders []string) error {
 	done, err := s.Get([]byte(bootstrapKey))
 	if err != nil {
 		return err
@@ -105,11 +122,17 @@ func bootstrap(s journalStore, replicas []string) error {
 		}
 		return nil
 	}
+	if len(founders) == 0 {
+		if last == 0 {
+			return nil
+		}
+		return s.Set([]byte(bootstrapKey), []byte{1}) // from now on there is something to lose
+	}
 	if last > 1 {
 		return fmt.Errorf("%w: its log has entries, but it was never bootstrapped", ErrDamaged)
 	}
 	if last == 0 {
-		entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configurationOf(replicas))}
+		entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configurationOf(founders))}
 		if err := s.StoreLog(entry); err != nil {
 			return err
 		}
@@ -133,7 +156,7 @@ func (g *group) submit(ctx context.Context, s *submission) error {
 	if !g.health.ok() {
 		return fmt.Errorf("%w: %w", ledger.ErrNoGroup, ErrDamaged)
 	}
-	if g.readOnly.Load() && grows(s.data) {
+	if g.intake.refuses() && grows(s.data) {
 		return ledger.ErrReadOnly
 	}
 	return g.proposer.submit(ctx, s)

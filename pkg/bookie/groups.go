@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ type groups struct {
 	deps groupDeps
 	self string
 	fail func(error) // of the whole bookie
+
+	opened  func(*group)               // called for each replica that runs
+	confirm func(ledger.GroupID) error // nil: the metadata says now that no replica is to be here
 
 	mu     sync.RWMutex
 	byID   map[ledger.GroupID]*group
@@ -51,10 +55,12 @@ func (gs *groups) all() []*group {
 // changed is called with all group records, by one goroutine.
 func (gs *groups) changed(items map[string]metadata.Item) {
 	for _, info := range decodeAll[metadata.GroupInfo](items, gs.deps.log) {
-		for _, r := range info.Replicas {
-			if r == gs.self {
-				gs.ensure(info)
-			}
+		switch {
+		case info.ID == ledger.MetadataGroup:
+		case slices.Contains(info.Members(), gs.self):
+			gs.ensure(info)
+		default:
+			gs.leave(info.ID)
 		}
 	}
 	gs.mu.Lock()
@@ -62,14 +68,17 @@ func (gs *groups) changed(items map[string]metadata.Item) {
 	gs.mu.Unlock()
 }
 
-// ensure opens a replica unless it runs or has failed.
+// ensure opens a replica unless it has failed, and tells one that runs what is new.
 func (gs *groups) ensure(info metadata.GroupInfo) {
 	gs.mu.RLock()
-	_, runs := gs.byID[info.ID]
-	_, broken := gs.broken[info.ID]
-	closed := gs.closed
+	running := gs.byID[info.ID]
+	barred := gs.broken[info.ID] != nil || gs.closed
 	gs.mu.RUnlock()
-	if runs || broken || closed || info.ID == ledger.MetadataGroup {
+	if running != nil {
+		running.followRecord(info)
+		return
+	}
+	if barred {
 		return
 	}
 	g, err := openGroup(gs.deps, info)
@@ -87,6 +96,7 @@ func (gs *groups) ensure(info metadata.GroupInfo) {
 		g.close(context.Background())
 		return
 	}
+	gs.opened(g)
 	gs.deps.metrics.opened(1)
 	gs.deps.log.Info("replica of group is running", "group", info.ID, "replicas", info.Replicas)
 }
@@ -111,14 +121,18 @@ func (gs *groups) failed(id ledger.GroupID, err error) {
 	}
 }
 
-// allLed says whether everything that should run here runs and knows its leader.
-func (gs *groups) allLed() bool {
+// allLed says whether everything that should run here runs and knows its leader. Replicas that have yet to get their first
+// entry from one do not count. There has to be at least one, unless none is wanted.
+func (gs *groups) allLed(none bool) bool {
 	gs.mu.RLock()
 	defer gs.mu.RUnlock()
-	if !gs.synced || len(gs.byID) == 0 {
+	if !gs.synced || len(gs.byID) == 0 && !none {
 		return false
 	}
 	for _, g := range gs.byID {
+		if g.raft.LastIndex() == 0 {
+			continue
+		}
 		if _, id := g.raft.LeaderWithID(); id == "" || g.leads() && !g.isReady() {
 			return false
 		}
@@ -159,6 +173,13 @@ func (gs *groups) stalled(now time.Time, limit time.Duration) (ledger.GroupID, b
 		}
 	}
 	return 0, false
+}
+
+// measure looks how fast the groups grow.
+func (gs *groups) measure(now time.Time) {
+	for _, g := range gs.all() {
+		g.rate.look(now, g.proposer.proposed.Load())
+	}
 }
 
 // decodeAll decodes JSON items and leaves away, with a log line, what cannot be decoded.

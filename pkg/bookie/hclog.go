@@ -26,7 +26,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
 	case hclog.Error:
-		if !saysStopped(args) {
+		if !isRoutine(msg, args) {
 			to = slog.LevelInfo
 		}
 	case hclog.Trace, hclog.Debug, hclog.Off:
@@ -37,8 +37,13 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	}
 }
 
-// saysStopped finds what raft complains of when the group has been closed under it, many times in a row.
-func saysStopped(args []any) bool {
+// isRoutine finds what raft complains of many times in a row and nobody has to look at: calls to a peer that is away, whose
+// absence the others tell by who leads, and calls of a group that has been closed under it.
+func isRoutine(msg string, args []any) bool {
+	switch msg {
+	case "failed to make requestVote RPC", "failed to heartbeat to", "failed to appendEntries to":
+		return true
+	}
 	for _, a := range args {
 		if err, ok := a.(error); ok && errors.Is(err, errStopped) {
 			return true

@@ -27,6 +27,8 @@ type links struct {
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 
+	refused complaints // peers that were
+
 	mu     sync.Mutex
 	byLane map[lane]*link
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +48,8 @@ func raftConfig(self string, timeout time.Duration, o RaftOptions) *raft.Config 
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(self)
 	c.HeartbeatTimeout, c.ElectionTimeout = timeout, timeout
-	c.LeaderLeaseTimeout = max(timeout*2/3, 5*time.Millisecond)
+	// The timeout may become that of a preferred replica later, and the lease must not be longer.
+	c.LeaderLeaseTimeout = max(min(timeout, o.PreferredTimeout)*2/3, 5*time.Millisecond)
 	// How often an idle leader tells its followers what is committed: what an idle group costs, and how long its
 	// followers may be behind its leader in what they serve.
 	c.CommitTimeout = min(100*time.Millisecond, timeout/4)
@@ -128,13 +130,21 @@ func (n *node) setReady(term uint64) {
 		return
 	}
 	if term != 0 {
-		n.log.Info("leading", "group", n.id, "term", term)
+		n.log.Info("leading", "group", groupName(n.id), "term", term)
 	} else {
-		n.log.Info("not leading any more", "group", n.id)
+		n.log.Info("not leading any more", "group", groupName(n.id))
 	}
 	if n.onReady != nil {
 		n.onReady(term != 0)
 	}
+}
+
+// groupName is what people call a group.
+func groupName(id ledger.GroupID) string {
+	if id == ledger.MetadataGroup {
+		return "metadata"
+	}
+	return strconv.FormatUint(uint64(id), 10)
 }
 
 // leads says whether raft takes proposals here, ready or not.
@@ -158,22 +168,29 @@ func (n *node) verify(ctx context.Context) error {
 	if !n.isReady() {
 		return ledger.ErrNotLeader
 	}
+	answered, err := n.await(ctx, func() raft.Future { return n.raft.VerifyLeader() })
+	if answered && (err != nil || !n.isReady()) {
+		return ledger.ErrNotLeader
+	}
+	return err
+}
+
+// await asks raft for something and waits for the answer, which may never come: raft drops futures when it stops. answered
+// says whether the error is raft's.
+func (n *node) await(ctx context.Context, ask func() raft.Future) (answered bool, err error) {
 	done := make(chan error, 1)
-	go func() { done <- n.raft.VerifyLeader().Error() }() // not waited for: raft may drop a future when it stops
+	go func() { done <- ask().Error() }() // not waited for, see above
 	timer := time.NewTimer(n.wait)
 	defer timer.Stop()
 	select {
 	case err := <-done:
-		if err != nil || !n.isReady() {
-			return ledger.ErrNotLeader
-		}
-		return nil
+		return true, err
 	case <-timer.C:
-		return ledger.ErrUnknown
+		return false, ledger.ErrUnknown
 	case <-n.stop:
-		return ledger.ErrShutdown
+		return false, ledger.ErrShutdown
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 
@@ -218,7 +235,7 @@ func (n *node) close(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		n.log.Warn("a group did not stop in time", "group", n.id)
+		n.log.Warn("a group did not stop in time", "group", groupName(n.id))
 	}
 	n.wg.Wait()
 }

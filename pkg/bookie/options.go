@@ -26,12 +26,21 @@ type Options struct {
 	ListenAddress     string       // host:port
 	Listener          net.Listener // used instead of ListenAddress when set; the bookie closes it
 	AdvertisedAddress string       // what others dial; default the address listened on
+	Rack              string       // what fails together with it: replicas are spread over racks. Empty: a rack of its own
 
 	Journal JournalOptions
 	Raft    RaftOptions
 
 	LedgerGroupsPerBookie int // groups that prefer this bookie as their leader; default 1
 	ReplicationFactor     int // replicas of new groups, at most; default 3
+
+	// ReplaceAfter is how long a bookie may be silent before its replicas are replaced; default 5 min, negative: for ever.
+	ReplaceAfter time.Duration
+	// ProbeInterval is how often the metadata leader asks who is there, and the leader of a group whether its
+	// configuration is what it should be; default 1 s.
+	ProbeInterval time.Duration
+	// LeadAfter is how long a leader waits before it hands a group to the replica that is preferred; default 10 s, negative: for ever.
+	LeadAfter time.Duration
 
 	MaxProposalBytes int           // how much one proposal gathers; default 1 MiB
 	MaxCommandBytes  int           // largest single command; default 7 MiB
@@ -80,6 +89,9 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.Journal.Dir, filepath.Join(o.DataDir, "journal"))
 	setDefault(&o.LedgerGroupsPerBookie, 1)
 	setDefault(&o.ReplicationFactor, 3)
+	setDefault(&o.ReplaceAfter, 5*time.Minute)
+	setDefault(&o.ProbeInterval, time.Second)
+	setDefault(&o.LeadAfter, 10*time.Second)
 	setDefault(&o.MaxProposalBytes, 1<<20)
 	setDefault(&o.MaxCommandBytes, 7<<20)
 	setDefault(&o.MaxInFlight, 4)
@@ -131,6 +143,8 @@ func (o *Options) Validate() error {
 	bad(o.ListenAddress == "" && o.Listener == nil, "ListenAddress is empty")
 	bad(o.LedgerGroupsPerBookie < 0, "LedgerGroupsPerBookie %d is negative", o.LedgerGroupsPerBookie)
 	bad(o.ReplicationFactor < 1 || o.ReplicationFactor > 7, "ReplicationFactor %d is not in 1…7", o.ReplicationFactor)
+	bad(o.ProbeInterval < 0, "ProbeInterval %s is negative", o.ProbeInterval)
+	bad(o.ReplaceAfter > 0 && o.ReplaceAfter < 3*o.ProbeInterval, "ReplaceAfter %s is below three ProbeIntervals of %s", o.ReplaceAfter, o.ProbeInterval)
 	bad(o.MaxInFlight < 1, "MaxInFlight %d is not positive", o.MaxInFlight)
 	bad(o.MaxProposalBytes < 4096, "MaxProposalBytes %d is below 4 KiB", o.MaxProposalBytes)
 	bad(o.MaxQueueBytes < o.MaxCommandBytes, "MaxQueueBytes %d is below MaxCommandBytes %d", o.MaxQueueBytes, o.MaxCommandBytes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -52,6 +53,7 @@ type proposer struct {
 	metrics  *metrics
 	slots    chan struct{}
 	inflight chan *proposal // to the completer, in order
+	proposed atomic.Uint64  // bytes in all
 
 	mu      sync.Mutex
 	queue   []*submission
@@ -169,6 +171,7 @@ func (p *proposer) take() *proposal {
 // propose hands a proposal to raft. The goroutine that waits for the outcome is not waited for by anybody: raft may
 // drop a future when it stops.
 func (p *proposer) propose(pr *proposal) {
+	p.proposed.Add(uint64(pr.size))
 	p.metrics.proposed(pr)
 	data := pr.parts[0].data
 	if len(pr.parts) > 1 {
@@ -255,6 +258,30 @@ func outcome(err error) error {
 		return ledger.ErrOverloaded
 	}
 	return ledger.ErrUnknown
+}
+
+// hold waits until no proposal is under way and lets none begin until resume is called. Submissions queue up meanwhile. One
+// goroutine at a time may do so.
+func (p *proposer) hold(ctx context.Context) (resume func(), err error) {
+	taken := 0
+	resume = func() {
+		for ; taken > 0; taken-- {
+			<-p.slots
+		}
+	}
+	for taken < cap(p.slots) {
+		select {
+		case p.slots <- struct{}{}:
+			taken++
+		case <-ctx.Done():
+			resume()
+			return nil, ctx.Err()
+		case <-p.stop:
+			resume()
+			return nil, errStopped
+		}
+	}
+	return resume, nil
 }
 
 // pending counts the submissions without an answer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -135,7 +136,9 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 func (s *raftService) handshake(ctx context.Context, send func(metadata.MD) error) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if err := s.links.checkPeer(md, ""); err != nil {
-		s.links.log.Warn("refused a peer", "error", err)
+		if s.links.refused.due(time.Now(), err.Error()) {
+			s.links.log.Warn("refused a peer; it tries again and again", "error", err)
+		}
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return send(s.links.self.pairs())

@@ -27,10 +27,14 @@ func (s *bookieService) Status(context.Context, *bookiepb.StatusRequest) (*booki
 
 // Status says what this bookie is and which groups it holds.
 func (b *Bookie) Status() *bookiepb.StatusResponse {
-	out := &bookiepb.StatusResponse{ClusterId: b.self.clusterID, BookieId: b.self.bookieID, Address: b.address}
+	out := &bookiepb.StatusResponse{
+		ClusterId: b.self.clusterID, BookieId: b.self.bookieID, Address: b.address,
+		ReadOnly: b.intake.refuses(), Leaving: b.leaving.Load(),
+	}
 	for _, g := range b.groups.all() {
 		st := b.nodeStatus(&g.node)
-		st.Applied, st.Ledgers, st.Replicas = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), g.replicas
+		st.Applied, st.Ledgers, st.Replicas = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), g.record.Load().Replicas
+		st.LastIndex, st.AppendRate = g.raft.LastIndex(), g.rate.perSecond()
 		out.Groups = append(out.Groups, st)
 	}
 	slices.SortFunc(out.Groups, func(x, y *bookiepb.GroupStatus) int { return cmp.Compare(x.Group, y.Group) })

@@ -60,7 +60,7 @@ func (t *topology) applyGroup(it metadata.Item) error {
 	if err := json.Unmarshal(it.Value, &info); err != nil {
 		return err
 	}
-	t.setGroup(ledger.GroupID(n), info.Replicas)
+	t.setGroup(ledger.GroupID(n), info.Members())
 	return nil
 }
 

@@ -21,7 +21,7 @@ type topology struct {
 
 	mu       sync.Mutex
 	bookies  map[string]string           // id → address, from metadata
-	groups   map[ledger.GroupID][]string // → bookie ids, from metadata
+	groups   map[ledger.GroupID][]string // → bookie ids, from metadata: replicas, and those on their way out
 	statuses map[string]statusReport     // by address asked
 	leaders  map[ledger.GroupID]string   // address
 	view     atomic.Pointer[view]
@@ -45,6 +45,8 @@ type groupView struct {
 	replicas []string  // addresses
 	ready    time.Time // when a leader last said that it is ready; zero: never, or gone since
 	heard    bool      // some replica has spoken about the group lately
+	rate     uint64    // bytes a second that are appended to it, by its leader's word
+	refuses  bool      // its leader takes no entries
 }
 
 func newTopology(seeds []string, interval time.Duration) *topology {
@@ -147,7 +149,7 @@ func (t *topology) rebuildLocked(now time.Time) {
 		join(id, replicas)
 	}
 	next := &view{groups: map[ledger.GroupID]groupView{}}
-	ready, heard := map[ledger.GroupID]time.Time{}, map[ledger.GroupID]bool{}
+	spoken := map[ledger.GroupID]groupView{}
 	for _, r := range t.statuses {
 		for _, g := range allGroups(r.status) {
 			id := ledger.GroupID(g.Group)
@@ -157,14 +159,18 @@ func (t *topology) rebuildLocked(now time.Time) {
 			if now.Sub(r.at) > t.fresh {
 				continue
 			}
-			heard[id] = true
-			if g.Ready && r.at.After(ready[id]) {
-				ready[id] = r.at
+			said := spoken[id]
+			said.heard = true
+			if g.Ready && r.at.After(said.ready) {
+				said.ready, said.rate, said.refuses = r.at, g.AppendRate, r.status.ReadOnly
 			}
+			spoken[id] = said
 		}
 	}
 	for id, set := range members {
-		next.groups[id] = groupView{slices.Sorted(maps.Keys(set)), ready[id], heard[id]}
+		g := spoken[id]
+		g.replicas = slices.Sorted(maps.Keys(set))
+		next.groups[id] = g
 		if id != ledger.MetadataGroup {
 			next.ids = append(next.ids, id)
 		}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"time"
+
+	"geminga/cmd/internal/settings"
+	"geminga/pkg/bookie"
+)
+
+// placementConfig is where replicas go, and when they move.
+type placementConfig struct {
+	rack         string
+	autoRecovery bool
+	recovery     time.Duration
+	leadAfter    time.Duration
+	minFreeMB    int
+}
+
+func (c *placementConfig) register(s *settings.Set) {
+	s.String(&c.rack, "rack", "", "what fails together with this bookie (a rack, a zone); the replicas of a group are spread over racks. Empty: a rack of its own")
+	s.Bool(&c.autoRecovery, "autoRecoveryDaemonEnabled", true, "replace the replicas of bookies that are lost; the bookie that leads the metadata decides by its own setting")
+	s.DurationOrNone(&c.recovery, "lostBookieRecoveryDelay", 300, time.Second,
+		"seconds of silence after which a bookie is lost and its replicas are replaced; less than 10 count as 10, because a restart takes as long")
+	s.DurationOrNone(&c.leadAfter, "ledgerGroupPreferredLeaderDelaySeconds", 10, time.Second,
+		"seconds that the preferred replica of a group must have been well before it gets the lead back; 0: it is not given back")
+	s.Int(&c.minFreeMB, "minFreeSpaceMB", 256, settings.Range{Min: 1, Max: 1 << 30}, "free space in MiB below which no entries are taken; reads and deletes go on").In("MiB")
+}
+
+// leastRecoveryDelay bounds lostBookieRecoveryDelay, which is 0 in BookKeeper's own file.
+const leastRecoveryDelay = 10 * time.Second
+
+func (c *placementConfig) apply(o *bookie.Options) {
+	o.Rack, o.ReplaceAfter, o.LeadAfter, o.MinFreeSpace = c.rack, max(c.recovery, leastRecoveryDelay), c.leadAfter, uint64(c.minFreeMB)<<20
+	if !c.autoRecovery {
+		o.ReplaceAfter = -1
+	}
+	if c.leadAfter == 0 {
+		o.LeadAfter = -1
+	}
+}
