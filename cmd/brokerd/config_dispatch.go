@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"geminga/cmd/internal/settings"
+	"geminga/pkg/topic"
 )
 
 // registerDispatch has the settings of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
@@ -24,7 +26,29 @@ func (c *config) registerDispatch(s *settings.Set) {
 	s.DurationOrNone(&t.KeySharedUnblockingInterval, "keySharedUnblockingIntervalMs", 10, time.Millisecond, "from the last acknowledgement of a draining key to its next delivery; 0: at once")
 	s.Func("delayedDeliveryEnabled", "true", "deliver messages of Shared and Key_Shared subscriptions at the time that their producers ask for; false: at once", settings.Inverted(&t.DelayedDeliveryDisabled))
 	s.Duration(&t.DelayedDeliveryTickTime, "delayedDeliveryTickTimeMillis", 1000, time.Millisecond, "delayed messages may be as much later than their time; they are never early")
+	s.Func("brokerEntryMetadataInterceptors", "", "what entries are stored with, separated by commas: AppendBrokerTimestampMetadataInterceptor (the broker's time, which seeks by time go by), "+
+		"AppendIndexMetadataInterceptor (a number for each message of the topic)", interceptors(t))
+	s.Bool(&c.options.ExposeBrokerEntryMetadata, "exposingBrokerEntryMetadataToClientEnabled", false, "send that to clients that announce that they read it")
 	s.Bool(&t.DelayedDeliveryStrict, "isDelayedDeliveryDeliverAtTimeStrict", false, "deliver delayed messages to the millisecond, not at whole ticks")
+}
+
+// interceptors parses brokerEntryMetadataInterceptors: Pulsar's class names, of which we have these two.
+func interceptors(t *topic.Options) func(string) error {
+	return func(v string) error {
+		t.AppendBrokerTimestamp, t.AppendIndex = false, false
+		for name := range strings.SplitSeq(v, ",") {
+			switch strings.TrimPrefix(strings.TrimSpace(name), "org.apache.pulsar.common.intercept.") {
+			case "":
+			case "AppendBrokerTimestampMetadataInterceptor":
+				t.AppendBrokerTimestamp = true
+			case "AppendIndexMetadataInterceptor":
+				t.AppendIndex = true
+			default:
+				return fmt.Errorf("%q is neither AppendBrokerTimestampMetadataInterceptor nor AppendIndexMetadataInterceptor", name)
+			}
+		}
+		return nil
+	}
 }
 
 // fraction parses a number above 0 and up to 1.

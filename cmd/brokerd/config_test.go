@@ -41,3 +41,24 @@ func TestUnackedLimitSettings(t *testing.T) {
 		}
 	}
 }
+
+// Interceptors are named as in Pulsar, with their package or without; others are refused.
+func TestInterceptorSettings(t *testing.T) {
+	const pkg = "org.apache.pulsar.common.intercept."
+	for value, want := range map[string][2]bool{
+		"": {}, "AppendIndexMetadataInterceptor": {false, true}, pkg + "AppendBrokerTimestampMetadataInterceptor": {true, false},
+		pkg + "AppendBrokerTimestampMetadataInterceptor, " + pkg + "AppendIndexMetadataInterceptor": {true, true},
+	} {
+		c, _, _, _, err := parseConfig("test", []string{"--set", "brokerEntryMetadataInterceptors=" + value, "--set", "exposingBrokerEntryMetadataToClientEnabled=true"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := c.brokerOptions()
+		if got := [2]bool{o.Topic.AppendBrokerTimestamp, o.Topic.AppendIndex}; got != want || !o.ExposeBrokerEntryMetadata {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+	}
+	if _, _, _, _, err := parseConfig("test", []string{"--set", "brokerEntryMetadataInterceptors=Other"}); err == nil {
+		t.Error("an interceptor that is not known passed")
+	}
+}

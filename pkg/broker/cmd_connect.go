@@ -8,8 +8,9 @@ import (
 )
 
 // CONNECT opens the conversation; nothing may come before it, and it comes once. Exactly one frame answers it:
-// CONNECTED, with the older of the two protocol versions and the largest message we take. Authentication data is not
-// looked at yet.
+// CONNECTED, with the older of the two protocol versions and the largest message we take. A client that announces that it
+// reads broker entry metadata gets it with its messages, if the setting allows it. Authentication data is not looked at
+// yet.
 func handleConnect(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.Connect
 	if c.connected {
@@ -17,6 +18,7 @@ func handleConnect(c *conn, cmd *pulsarpb.BaseCommand) error {
 	}
 	c.connected = true
 	c.version = min(req.GetProtocolVersion(), protocol.Version)
+	c.brokerEntries = c.server.opts.ExposeBrokerEntryMetadata && req.GetFeatureFlags().GetSupportsBrokerEntryMetadata()
 	c.clientVersion = clip(req.GetClientVersion(), 200)
 	c.reply(&pulsarpb.BaseCommand{
 		Type: pulsarpb.BaseCommand_CONNECTED.Enum(),

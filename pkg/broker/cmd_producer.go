@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -30,14 +31,18 @@ func handleProducer(c *conn, cmd *pulsarpb.BaseCommand) error {
 		return nil
 	}
 	name, err := protocol.ParseTopicName(req.GetTopic())
-	if err == nil && len(req.GetInitialSubscriptionName()) > maxSubscriptionName {
-		err = errBadName
+	switch {
+	case err != nil:
+	case len(req.GetInitialSubscriptionName()) > maxSubscriptionName:
+		err = fmt.Errorf("initial subscription: %w", errBadName)
+	case len(req.GetProducerName()) > maxClientName:
+		err = fmt.Errorf("producer of %d bytes: %w", len(req.GetProducerName()), errBadName)
 	}
 	if err != nil {
 		c.fail(req.GetRequestId(), err)
 		return nil
 	}
-	p := &producer{c: c, id: id, name: clip(req.GetProducerName(), maxProducerName), request: req}
+	p := &producer{c: c, id: id, name: req.GetProducerName(), request: req}
 	if c.producers == nil {
 		c.producers = make(map[uint64]*producer)
 	}
@@ -55,8 +60,8 @@ func handleProducer(c *conn, cmd *pulsarpb.BaseCommand) error {
 }
 
 const (
-	maxProducerName     = 1000
-	maxSubscriptionName = 300 // with the topic's name it makes a metadata key
+	maxClientName       = 1000 // of producers and consumers; they are kept, and shown in stats
+	maxSubscriptionName = 300  // with the topic's name it makes a metadata key
 )
 
 // phase of a producer or consumer of a connection.

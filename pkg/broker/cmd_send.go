@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"math"
+
 	"geminga/pkg/eventloop"
 	"geminga/pkg/ledger"
 	"geminga/pkg/protocol"
@@ -14,7 +16,8 @@ import (
 // A bad checksum is answered with SEND_ERROR ChecksumError; clients then close the connection and send everything anew.
 // Storage trouble never makes a SEND_ERROR, because it would cost the client all its producers and consumers: the topic
 // closes the producer instead. A send for a producer that we have closed is dropped: it was on its way when we did. A send
-// for a producer that never was closes the connection, as does a payload that does not parse.
+// for a producer that never was closes the connection, as does a payload that does not parse, that names more messages than
+// it can hold, or that brings broker entry metadata with it.
 func handleSend(c *conn, root *eventloop.Root) error {
 	st := c.state
 	f, s := &st.frame, &st.send
@@ -28,6 +31,9 @@ func handleSend(c *conn, root *eventloop.Root) error {
 	if err := st.section.Parse(f.Payload); err != nil {
 		return c.broken(err, nil)
 	}
+	if st.section.BrokerEntry != nil {
+		return c.violation("SEND with broker entry metadata", "producer", p.name)
+	}
 	if err := st.section.Verify(); err != nil {
 		c.say(kindChecksum, "Message refused: "+err.Error(), "producer", p.name)
 		c.sendError(s, pulsarpb.ServerError_ChecksumError, "checksum failed on the broker")
@@ -40,7 +46,10 @@ func handleSend(c *conn, root *eventloop.Root) error {
 		c.sendError(s, pulsarpb.ServerError_NotAllowedError, "Transactions are not enabled")
 		return nil
 	}
-	messages := max(1, s.NumMessages)
+	messages := st.meta.NumMessages // the command's own number is not looked at: consumers see the metadata's
+	if messages < 1 || messages > mostMessages(&st.meta, len(st.section.Body)) {
+		return c.violation("SEND with an impossible number of messages", "producer", p.name)
+	}
 	if !c.mayPublish(p.hosted, int(messages), len(f.Payload)) {
 		return errHeld
 	}
@@ -51,6 +60,19 @@ func handleSend(c *conn, root *eventloop.Root) error {
 	})
 	c.sent(len(f.Payload))
 	return nil
+}
+
+// leastBatched is the size of the smallest message in a batch: the size of its metadata, and its own in there.
+const leastBatched = 4 + 2
+
+// mostMessages is how many messages an entry can hold. Permits are spent by the number that the metadata name, so one
+// that is made up would keep consumers from getting anything else.
+func mostMessages(m *protocol.Metadata, body int) int32 {
+	if !m.Batch {
+		return 1
+	}
+	size := max(int64(body), int64(m.UncompressedSize))
+	return int32(min(max(1, size/leastBatched), math.MaxInt32))
 }
 
 // strayed handles a send for a producer that is not ready.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	"google.golang.org/protobuf/proto"
@@ -34,7 +35,9 @@ func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
 	switch {
 	case err != nil:
 	case req.GetSubscription() == "" || len(req.GetSubscription()) > maxSubscriptionName:
-		err = errBadName
+		err = fmt.Errorf("subscription: %w", errBadName)
+	case len(req.GetConsumerName()) > maxClientName:
+		err = fmt.Errorf("consumer of %d bytes: %w", len(req.GetConsumerName()), errBadName)
 	}
 	if err != nil {
 		c.fail(req.GetRequestId(), err)
@@ -74,7 +77,7 @@ func (k *consumer) register(probed bool) {
 	policy, ranges := keysOf(req)
 	r := topic.SubscribeRequest{
 		Subscription: k.subscription, Type: topic.SubType(req.GetSubType()), Durable: req.GetDurable(),
-		Start: startOf(req), ConsumerID: k.id, ConsumerName: clip(req.GetConsumerName(), maxProducerName),
+		Start: startOf(req), ConsumerID: k.id, ConsumerName: req.GetConsumerName(),
 		Keys: policy, KeyRanges: ranges,
 		PriorityLevel: req.GetPriorityLevel(), Metadata: properties(req.Metadata),
 		Address: k.c.remote, ClientVersion: k.c.clientVersion, Sink: &k.c.sink,
@@ -201,6 +204,9 @@ func (c *conn) deliver(d *delivery) {
 	k := c.consumers[d.consumer.ID]
 	if c.closed || k == nil || k.topic != d.consumer || k.state == opening {
 		return
+	}
+	if !c.brokerEntries {
+		data = protocol.CutBrokerEntry(data)
 	}
 	m := protocol.Message{
 		ConsumerID: k.id, Ledger: uint64(d.Entry.Position.Ledger), Entry: uint64(d.Entry.Position.Entry),

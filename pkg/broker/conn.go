@@ -23,6 +23,7 @@ type conn struct {
 
 	connected     bool
 	closed        bool
+	brokerEntries bool  // is sent entries with the broker's metadata
 	version       int32 // of the protocol, the older of both sides'
 	clientVersion string
 	remote        string

@@ -26,7 +26,7 @@ var (
 	errMoved         = errors.New("topic moved meanwhile, look it up again")
 	errNoConsumer    = errors.New("consumer not found")
 	errNoProducer    = errors.New("producer was not registered on the connection")
-	errBadName       = errors.New("subscription name is empty or too long")
+	errBadName       = errors.New("name is empty or too long")
 
 	// Reasons to close a connection.
 	errProtocol   = errors.New("protocol violation")

@@ -326,7 +326,7 @@ func batchFrame(t *testing.T, producer, sequence uint64, n int32) []byte {
 	t.Helper()
 	section, err := protocol.AppendSection(nil, &pulsarpb.MessageMetadata{
 		ProducerName: proto.String("p"), SequenceId: &sequence, PublishTime: proto.Uint64(1), NumMessagesInBatch: &n,
-		Compression: pulsarpb.CompressionType_ZSTD.Enum(), UncompressedSize: proto.Uint32(1000),
+		Compression: pulsarpb.CompressionType_ZSTD.Enum(), UncompressedSize: proto.Uint32(1000 + 6*uint32(n)),
 	}, []byte("opaque"))
 	if err != nil {
 		t.Fatal(err)

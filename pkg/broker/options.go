@@ -74,6 +74,7 @@ type Options struct {
 	HandshakeTimeout                       time.Duration
 	ConnectionLivenessCheckTimeout         time.Duration // connectionLivenessCheckTimeoutMillis
 	DisableAutoTopicCreation               bool          // allowAutoTopicCreation=false
+	ExposeBrokerEntryMetadata              bool          // exposingBrokerEntryMetadataToClientEnabled
 
 	Admission Admission
 	Settings  Settings // nil: the options are never changed

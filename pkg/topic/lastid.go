@@ -2,7 +2,6 @@ package topic
 
 import (
 	"geminga/pkg/ledger"
-	"geminga/pkg/managedledger"
 	"geminga/pkg/protocol"
 )
 
@@ -49,22 +48,8 @@ func (t *Topic) LastMessage(done func(LastMessage, error)) {
 
 // readLast reads the last entry of what an earlier owner has stored.
 func (t *Topic) readLast(last ledger.Position, done func(LastMessage, error)) {
-	t.log.OpenCursor(managedledger.CursorOptions{
-		Name: t.env.Names.Next(), Initial: last, Inclusive: true, Executor: t.exec,
-	}, func(c *managedledger.Cursor, err error) {
-		if err != nil {
-			done(LastMessage{}, err)
-			return
-		}
-		c.ReadAt([]ledger.Position{last}, func(entries []ledger.Entry, err error) {
-			m := LastMessage{Position: last, BatchIndex: -1}
-			for i := range entries {
-				m.BatchIndex = lastBatchIndex(entries[i].Payload.Data)
-				entries[i].Payload.Release()
-			}
-			c.Close(func(error) { done(m, err) })
-		})
-	})
+	m := LastMessage{Position: last, BatchIndex: -1}
+	t.readEntry(last, func(payload []byte) { m.BatchIndex = lastBatchIndex(payload) }, func(err error) { done(m, err) })
 }
 
 // lastBatchIndex is the index of the last message of a batch, -1 for an entry that is none.

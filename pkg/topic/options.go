@@ -39,6 +39,9 @@ type Options struct {
 	DelayedDeliveryTickTime time.Duration // delayed messages are looked after at whole ticks, unless…
 	DelayedDeliveryStrict   bool          // …isDelayedDeliveryDeliverAtTimeStrict
 
+	AppendBrokerTimestamp bool // entries are stored with the broker's time, which seeks by time go by
+	AppendIndex           bool // entries are stored with the index of their last message in the topic
+
 	BrokerDeduplicationEnabled                   bool
 	BrokerDeduplicationEntriesInterval           int           // entries between two snapshots
 	BrokerDeduplicationSnapshotInterval          time.Duration // time between two snapshots when there were new entries

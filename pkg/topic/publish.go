@@ -78,6 +78,9 @@ func (t *Topic) Publish(batch []Message) {
 		ops = append(ops, op)
 	}
 	if len(ops) > 0 {
+		if t.numbers() {
+			t.number(ops)
+		}
 		t.log.Add(ops)
 	}
 	clear(ops)

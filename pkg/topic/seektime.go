@@ -110,12 +110,17 @@ func (f *timeSearch) end(p ledger.Position, err error) {
 	f.done(p, err)
 }
 
-// publishTime of an entry that does not parse is the end of all time: it is not passed over.
+// publishTime is the broker's time of an entry, if it has one, else the producer's. One that does not parse is at the end
+// of all time: it is not passed over.
 func publishTime(payload []byte) int64 {
 	var section protocol.Section
 	var md protocol.Metadata
 	if section.Parse(payload) != nil || md.Parse(section.Metadata) != nil {
 		return math.MaxInt64
+	}
+	var entry protocol.BrokerEntry
+	if entry.Parse(section.BrokerEntry) == nil && entry.HasTimestamp {
+		return int64(min(entry.Timestamp, math.MaxInt64))
 	}
 	return int64(min(md.PublishTime, math.MaxInt64))
 }

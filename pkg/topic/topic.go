@@ -74,6 +74,7 @@ type Topic struct {
 	slots     map[string]*slot
 	dedup     *dedup // nil: off
 	pub       publishing
+	numbering numbering
 	closing   closing
 }
 
@@ -120,36 +121,47 @@ func Key(n protocol.TopicName) string {
 	return metadata.TopicKey(n.Tenant, n.NamespaceName().Local(), n.Domain, n.Local)
 }
 
-// recover loads the deduplication state and opens the durable cursors; then the topic is running.
+// recover loads what publishing needs and opens the durable cursors; then the topic is running.
 func (t *Topic) recover(done func(*Topic, error)) {
-	t.recoverDedup(func(err error) {
+	then := func(err error) {
 		if err != nil {
 			t.abortOpen(err, done)
 			return
 		}
-		names := t.log.Cursors()
-		missing := len(names)
-		if missing == 0 {
-			t.opened(done)
+		t.recoverSubscriptions(done)
+	}
+	t.recoverDedup(func(err error) {
+		if err != nil {
+			then(err)
 			return
 		}
-		var failed error
-		for _, name := range names {
-			t.openSlot(name, true, ledger.Latest, func(err error) {
-				if err != nil && failed == nil {
-					failed = err
-				}
-				if missing--; missing > 0 {
-					return
-				}
-				if failed != nil {
-					t.abortOpen(failed, done)
-					return
-				}
-				t.opened(done)
-			})
-		}
+		t.recoverNumbering(then)
 	})
+}
+
+func (t *Topic) recoverSubscriptions(done func(*Topic, error)) {
+	names := t.log.Cursors()
+	missing := len(names)
+	if missing == 0 {
+		t.opened(done)
+		return
+	}
+	var failed error
+	for _, name := range names {
+		t.openSlot(name, true, ledger.Latest, func(err error) {
+			if err != nil && failed == nil {
+				failed = err
+			}
+			if missing--; missing > 0 {
+				return
+			}
+			if failed != nil {
+				t.abortOpen(failed, done)
+				return
+			}
+			t.opened(done)
+		})
+	}
 }
 
 func (t *Topic) opened(done func(*Topic, error)) {

@@ -95,8 +95,7 @@ func TestUnackedLimitOfTheBroker(t *testing.T) {
 		w.ack(1, 29)
 		same(t, "half of its share is not reached, half of the limit is not", w.got(1), 40)
 		w.ack(0, 6)
-		same(t, "half of the limit", w.got(2), 30)
-		if w.got(1) <= 40 {
+		if w.got(1)+w.got(2) <= 65 { // whoever comes first may bring the sum to the limit again
 			t.Error("nobody is woken at half of the limit")
 		}
 	})
