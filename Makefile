@@ -7,7 +7,7 @@ FUZZTIME ?= 15s
 ROUNDS   ?= 40
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench stress chaos clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench stress chaos campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -66,6 +66,9 @@ stress: ## every unit test many times, to find flaky ones
 chaos: ## longer kill campaign against real processes, built with the race detector
 	$(GO) build -race -o $(BIN)/race/ ./cmd/...
 	cd integration && $(GO) test -count=1 -timeout 60m -run TestChaos -chaos.rounds $(ROUNDS) -bin ../$(BIN)/race -v .
+
+campaigns: build ## the integration tests that have larger sizes, in these: deduplication, named producers, delayed messages
+	cd integration && $(GO) test -count=1 -timeout 60m -full -v -run 'TestDeduplication|TestManyNamed|TestDelayed' .
 
 clean:
 	rm -rf $(BIN) data
