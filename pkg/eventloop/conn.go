@@ -11,7 +11,7 @@ import (
 //
 //	arrives ──Opened──▶ open ──Close, EOF, error──▶ gone ──end of the turn: Closed──▶ (slot free)
 //	                     │ CloseAfterFlush            ▲
-//	                     └──▶ draining ──all written──┘
+//	                     └──▶ draining ──all written──┘  and lingers (linger.go)
 //
 // Once gone, nothing is read, delivered or written any more; calls are harmless.
 type Conn struct {
@@ -32,17 +32,22 @@ type Conn struct {
 	draining  bool // goes when its output is written
 	gone      bool // is in loop.closing, or past it
 	eof       bool // goes at the end of the turn, after one attempt to write
+	polite    bool // is to linger once gone
+	lingers   bool // is gone for the handler, but its socket is not freed
+	freed     bool
 	err       error
 }
 
 // link is how the bytes of a connection travel: a socket on the loop's epoll, or two goroutines.
 type link interface {
-	start() error // begin to read
-	rearm()       // reading was resumed, or may go on
-	write()       // write c.out, as much as can be
-	hurry()       // a write that is under way is the last one
-	close()       // free the socket; called once
-	discard()     // close a connection that never was opened
+	start() error   // begin to read
+	rearm()         // reading was resumed, or may go on
+	write()         // write c.out, as much as can be
+	hurry()         // a write that is under way is the last one
+	deserted() bool // the peer has gone and nobody would notice, because nothing is read
+	shut() bool     // close the sending half and discard what comes, until release; false: that cannot be done
+	close()         // free the socket; called once
+	discard()       // close a connection that never was opened
 	handle(s signal)
 }
 
@@ -136,8 +141,8 @@ func (c *Conn) Close(err error) {
 	c.loop.closing = append(c.loop.closing, c)
 }
 
-// CloseAfterFlush stops reading and closes the connection when its output is written. Whoever calls it sees to it that
-// a peer who does not read is closed in the end.
+// CloseAfterFlush stops reading and closes the connection when its output is written, so that it reaches a peer that is
+// still sending. A peer that has not read it within Options.Linger does not get the rest.
 func (c *Conn) CloseAfterFlush(err error) {
 	c.check()
 	if c.gone || c.draining {
@@ -145,7 +150,10 @@ func (c *Conn) CloseAfterFlush(err error) {
 	}
 	c.draining = true
 	c.paused = true
-	c.err = err
+	if !c.eof {
+		c.err = err
+	}
+	c.loop.depart(c)
 	c.markDirty()
 }
 
@@ -175,7 +183,7 @@ func (c *Conn) deliver() {
 	consumed, need, err := c.loop.group.handler.Data(c, in.root, in.root.buf[in.start:in.end:in.end])
 	in.advance(consumed, need)
 	if err != nil {
-		c.Close(err)
+		c.CloseAfterFlush(err)
 	}
 }
 
@@ -204,6 +212,7 @@ func (c *Conn) flush() {
 		return
 	}
 	if c.eof || c.draining && c.out.bytes == 0 {
+		c.polite = !c.eof
 		c.Close(c.err)
 		return
 	}

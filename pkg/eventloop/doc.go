@@ -30,5 +30,8 @@
 //     written as far as the kernel takes it, later answers are dropped (TestPeerClosesHalf).
 //   - What a call of Data leaves is moved out of the shared root at the end of the read: a byte per connection would
 //     keep whole roots alive (TestAnnouncedFramesCostNothing).
-//   - While paused, only a reset or a full close by the peer is noticed, not an end of its sending half.
+//   - A peer that goes while its connection is paused or held is noticed too, and what it sent before is not read any more
+//     (TestPeerGoesWhilePaused): by EPOLLRDHUP, elsewhere once a tick, for in-memory connections not at all.
+//   - A connection that is closed after its flush lingers, or the peer's kernel would throw the last answer away
+//     (TestLastAnswerArrives).
 package eventloop

@@ -116,7 +116,7 @@ func (p *epoll) dispatch(l *Loop, e *unix.EpollEvent) {
 		return
 	}
 	c := l.conns[e.Fd]
-	if c == nil || c.gone || int32(c.id) != e.Pad {
+	if c == nil || c.gone && !c.lingers || int32(c.id) != e.Pad {
 		return
 	}
 	if s, ok := c.link.(*socket); ok {

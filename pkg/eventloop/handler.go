@@ -25,9 +25,10 @@ type Handler interface {
 
 	// Data hands over all bytes that are not consumed yet; data lies in root. It returns how many bytes it consumed and
 	// how many it needs in total, counted from the first one not consumed, before another call makes sense (0: not
-	// known, or that the handler has stopped by itself and paused reading). The need is a hint: it is checked against what really arrives before memory is spent on it. data is valid
-	// during the call; to keep a subslice longer, retain root and release it when done. What was not consumed may be
-	// moved to another root before the next call. An error closes the connection.
+	// known, or that the handler has stopped by itself and paused reading). The need is a hint: it is checked against what
+	// really arrives before memory is spent on it. data is valid during the call; to keep a subslice longer, retain root and release it when done. What was not consumed may be
+	// moved to another root before the next call. An error closes the connection, after what was written before
+	// (CloseAfterFlush).
 	Data(c *Conn, root *Root, data []byte) (consumed, need int, err error)
 
 	// TurnEnd comes once a turn: after every ready connection was read, before posted tasks run and output is written.

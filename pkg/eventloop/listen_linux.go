@@ -24,6 +24,29 @@ func listenConfig() *net.ListenConfig {
 	}}
 }
 
+// hungUp reports whether the peer of a TCP or TLS connection has closed at least its sending half, whatever is left to
+// read.
+func hungUp(conn net.Conn) bool {
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = over.NetConn()
+	}
+	sys, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sys.SyscallConn()
+	if err != nil {
+		return false
+	}
+	gone := false
+	_ = raw.Control(func(fd uintptr) {
+		ask := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(ask, 0)
+		gone = err == nil && n > 0
+	})
+	return gone
+}
+
 // acceptSockets accepts until the listener is closed. It waits as goroutines do but calls accept itself, which gives
 // descriptors that the runtime does not poll.
 func (g *Group) acceptSockets(ln net.Listener) error {

@@ -1,6 +1,7 @@
 package eventloop
 
 import (
+	"io"
 	"runtime"
 	"sync"
 	"time"
@@ -38,17 +39,18 @@ type Loop struct {
 	live    int     // connections in conns
 	helpers int     // goroutines that serve connections of this loop
 
-	dirty    []*Conn // have output to be written at the end of the turn
-	resumed  []*Conn // have bytes to be delivered again
-	closing  []*Conn // Closed is due at the end of the turn
-	spare    struct{ dirty, resumed, closing []*Conn }
-	taken    inbox // the part of the inbox that this turn works on
-	stopping bool
-	held     bool // HoldReads
-	shared   sharedRoot
-	load     load
-	budget   budget
-	owner    invariant.Goroutine
+	dirty      []*Conn // have output to be written at the end of the turn
+	resumed    []*Conn // have bytes to be delivered again
+	closing    []*Conn // Closed is due at the end of the turn
+	departures []departure
+	spare      struct{ dirty, resumed, closing []*Conn }
+	taken      inbox // the part of the inbox that this turn works on
+	stopping   bool
+	held       bool // HoldReads
+	shared     sharedRoot
+	load       load
+	budget     budget
+	owner      invariant.Goroutine
 
 	mu struct {
 		sync.Mutex
@@ -176,6 +178,8 @@ func (l *Loop) turn(ticker *time.Timer) {
 	}
 	if l.taken.tick {
 		l.group.handler.Tick(l, l.now)
+		l.overdue()
+		l.seekDeserted()
 		ticker.Reset(l.group.options.TickInterval)
 	}
 	if l.stopping {
@@ -289,6 +293,15 @@ func (l *Loop) admit(c *Conn) {
 	}
 }
 
+// seekDeserted ends paused connections whose peer has gone.
+func (l *Loop) seekDeserted() {
+	for _, c := range l.conns {
+		if c != nil && !c.gone && !c.readable() && c.link.deserted() {
+			c.failed(io.EOF)
+		}
+	}
+}
+
 // flush writes the output of every connection that has some.
 func (l *Loop) flush() {
 	dirty := l.dirty
@@ -306,12 +319,11 @@ func (l *Loop) finish() {
 	closing := l.closing
 	l.closing, l.spare.closing = l.spare.closing, nil
 	for _, c := range closing {
-		c.link.close()
-		l.conns[c.slot] = nil
-		l.free = append(l.free, c.slot)
-		l.live--
-		l.group.left(l)
-		c.release()
+		if c.lingers = c.polite && !l.stopping && c.link.shut(); c.lingers {
+			c.release()
+		} else {
+			l.release(c)
+		}
 		l.group.handler.Closed(c, c.err)
 	}
 	l.spare.closing = recycle(closing)
@@ -319,7 +331,11 @@ func (l *Loop) finish() {
 
 func (l *Loop) closeAll() {
 	for _, c := range l.conns {
-		if c != nil {
+		switch {
+		case c == nil:
+		case c.lingers:
+			l.release(c)
+		default:
 			c.end(ErrClosed)
 		}
 	}

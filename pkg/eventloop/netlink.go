@@ -112,8 +112,15 @@ func (k *netLink) handleRead() {
 	c, r := k.c, k.read
 	c.in.lent = false
 	k.dead = r.err != nil
-	if k.closed {
+	switch {
+	case k.closed:
 		c.in.drop()
+		return
+	case c.lingers && k.dead:
+		c.loop.release(c)
+		return
+	case c.lingers:
+		k.discardNext()
 		return
 	}
 	if r.n > 0 && !c.gone {
@@ -141,6 +148,42 @@ func (k *netLink) adapt(n int) {
 	case n < k.size/4:
 		k.size = max(k.size/2, o.RootMin)
 	}
+}
+
+// deserted asks the kernel, where there is one below the connection.
+func (k *netLink) deserted() bool {
+	return !k.c.in.lent && !k.dead && !k.c.draining && hungUp(k.conn)
+}
+
+// shut closes the sending half, which only some kinds of connections can. TLS may block on it.
+func (k *netLink) shut() bool {
+	half, ok := k.conn.(interface{ CloseWrite() error })
+	if !ok || k.dead || k.reads == nil {
+		return false
+	}
+	k.aside(func() { _ = half.CloseWrite() })
+	if !k.c.in.lent {
+		k.discardNext()
+	}
+	return true
+}
+
+// discardNext reads over what was read before.
+func (k *netLink) discardNext() {
+	in := &k.c.in
+	in.unqueue()
+	in.start, in.end, in.need = 0, 0, 0
+	k.reads <- k.room()
+	in.lent = true
+}
+
+// aside runs what may block on a goroutine that the loop waits for before it ends.
+func (k *netLink) aside(f func()) {
+	k.c.loop.helpers++
+	k.c.loop.group.wg.Go(func() {
+		f()
+		k.c.loop.signal(signal{k, signalEnded})
+	})
 }
 
 // maxBuffers is how many segments one write takes.
@@ -239,9 +282,5 @@ func (k *netLink) close() {
 		_ = k.conn.Close()
 		return
 	}
-	k.c.loop.helpers++
-	k.c.loop.group.wg.Go(func() {
-		_ = k.conn.Close()
-		k.c.loop.signal(signal{k, signalEnded})
-	})
+	k.aside(func() { _ = k.conn.Close() })
 }

@@ -40,6 +40,7 @@ type Options struct {
 	MaxOutbound int64
 
 	TickInterval  time.Duration // 1 s
+	Linger        time.Duration // how long a connection that is closed after its flush may take to leave, 5 s
 	Logger        *slog.Logger
 	MeterProvider metric.MeterProvider
 
@@ -76,6 +77,9 @@ func (o *Options) EnsureDefaults() {
 	if o.TickInterval == 0 {
 		o.TickInterval = time.Second
 	}
+	if o.Linger == 0 {
+		o.Linger = 5 * time.Second
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -110,5 +114,6 @@ func (o *Options) Validate() error {
 	check(o.MaxOutbound >= 0, "outbound limit %d", o.MaxOutbound)
 	check(o.MaxConns >= 0, "connection limit %d", o.MaxConns)
 	check(o.TickInterval > 0, "tick interval %v", o.TickInterval)
+	check(o.Linger > 0, "linger %v", o.Linger)
 	return errors.Join(errs...)
 }

@@ -22,7 +22,10 @@ type socket struct {
 	blocked  bool // the kernel's buffer is full and EPOLLOUT has not come yet
 }
 
-func (s *socket) start() error { return s.want(unix.EPOLLIN, unix.EPOLL_CTL_ADD) }
+// reading is what is asked for while a connection is read; also while it is not, EPOLLRDHUP tells of a peer that has gone.
+const reading = unix.EPOLLIN | unix.EPOLLRDHUP
+
+func (s *socket) start() error { return s.want(reading, unix.EPOLL_CTL_ADD) }
 
 func (s *socket) want(events uint32, op int) error {
 	if op == unix.EPOLL_CTL_MOD && events == s.interest {
@@ -48,15 +51,22 @@ func (s *socket) modify(events uint32) {
 func (s *socket) handleEvents(events uint32) {
 	c := s.c
 	switch {
-	case events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR) == 0:
+	case events&(reading|unix.EPOLLHUP|unix.EPOLLERR) == 0:
+	case c.lingers:
+		s.discardInput()
 	case c.readable():
 		s.read()
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0:
 		c.Close(s.failure())
+	case c.draining: // its peer may read to the end, whatever it sends
+		s.modify(s.interest &^ reading)
+	case events&unix.EPOLLRDHUP != 0:
+		c.failed(io.EOF)
+		s.modify(s.interest &^ reading)
 	default:
 		s.modify(s.interest &^ unix.EPOLLIN)
 	}
-	if events&unix.EPOLLOUT != 0 {
+	if events&unix.EPOLLOUT != 0 && !c.gone {
 		s.blocked = false
 		c.markDirty()
 	}
@@ -72,7 +82,7 @@ func (s *socket) failure() error {
 
 func (s *socket) rearm() {
 	if !s.c.gone && s.c.readable() {
-		s.modify(s.interest | unix.EPOLLIN)
+		s.modify(s.interest | reading)
 	}
 }
 
@@ -112,6 +122,24 @@ func (s *socket) read() {
 		}
 	}
 	c.settle()
+}
+
+func (s *socket) deserted() bool { return false } // EPOLLRDHUP tells
+
+func (s *socket) shut() bool {
+	if unix.Shutdown(s.fd, unix.SHUT_WR) != nil {
+		return false
+	}
+	return s.want(reading, unix.EPOLL_CTL_MOD) == nil
+}
+
+// discardInput throws away what a lingering connection receives, a share a turn, without copying it.
+func (s *socket) discardInput() {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), 0, uintptr(s.c.loop.group.options.ReadShare),
+		unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
+	if n == 0 || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR {
+		s.c.loop.release(s.c)
+	}
 }
 
 func (s *socket) readSome(buf []byte) (int, error) {
