@@ -259,6 +259,7 @@ func TestManyNamedProducers(t *testing.T) {
 		return send(1)(i)
 	})
 	t.Logf("all have sent again after %v, half before the kill", time.Since(start))
+	restart(ctx, t, owner)
 	inParallel(t, count, func(i int) error {
 		producers[i].Close()
 		if err := create(i); err != nil {
