@@ -38,14 +38,14 @@ func TestKeepAliveByTheClock(t *testing.T) {
 		_ = g.conn.Close()
 		ignore := func(*pulsarpb.BaseCommand) {}
 
-		silent := pipe(t, g.s)
+		silent := pipe(g.t, g.s)
 		between(t, "closed without CONNECT", ended(silent, ignore), handshake)
 
-		half := pipe(t, g.s) // a part of CONNECT is no CONNECT
+		half := pipe(g.t, g.s) // a part of CONNECT is no CONNECT
 		half.write([]byte{0, 0, 0, 20, 0, 0})
 		between(t, "closed with a part of CONNECT", ended(half, ignore), handshake)
 
-		gone := pipe(t, g.s) // reads, but its client is dead: a half-open connection whose kernel still takes bytes
+		gone := pipe(g.t, g.s) // reads, but its client is dead: a half-open connection whose kernel still takes bytes
 		gone.handshake()
 		pings := 0
 		took := ended(gone, func(cmd *pulsarpb.BaseCommand) {
@@ -58,7 +58,7 @@ func TestKeepAliveByTheClock(t *testing.T) {
 			t.Errorf("%d pings", pings)
 		}
 
-		idle := pipe(t, g.s)
+		idle := pipe(g.t, g.s)
 		idle.handshake()
 		start, answered := time.Now(), 0
 		for time.Since(start) < time.Hour {
@@ -70,7 +70,7 @@ func TestKeepAliveByTheClock(t *testing.T) {
 			t.Errorf("%d pings in an hour, at most %d", answered, most)
 		}
 
-		dead := pipe(t, g.s) // takes nothing, as behind a broken network
+		dead := pipe(g.t, g.s) // takes nothing, as behind a broken network
 		dead.handshake()
 		elapse(2*keepAlive + 5*time.Second)
 		synctest.Wait()
