@@ -40,7 +40,7 @@ func (gs *groups) leave(id ledger.GroupID) {
 		gs.deps.metrics.opened(-1)
 		g.close(context.Background())
 	}
-	if err := jg.Reset(); err != nil {
+	if err := jg.Reset(0); err != nil {
 		gs.deps.log.Error("cannot forget a replica; it is tried again", "group", id, "error", err)
 		return
 	}
@@ -52,8 +52,13 @@ func keeps(jg *journal.Group) bool {
 	if jg.LastIndex() != 0 || jg.Damaged() != nil {
 		return true
 	}
+	held := false // it may be that only what outlived the log is left
+	jg.Held(func(journal.Held) bool {
+		held = true
+		return false
+	})
 	_, err := jg.GetStable([]byte(termKey))
-	return err == nil
+	return held || err == nil
 }
 
 // confirmLeft asks the metadata whether this bookie is no member of a group.

@@ -2,8 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -13,32 +16,40 @@ import (
 // model is what a group should hold, and what it may hold because of the call that was under way.
 type model struct {
 	first, last uint64
-	gens        map[uint64]uint64 // generation of each index
+	gens        map[uint64]uint64 // generation of each index of the log
+	kept        map[uint64]keptModel
+	released    map[uint64]uint64 // generation of what was kept: it may be held again after a restart
 	stable      map[string]string
 }
 
+type keptModel struct {
+	gen    uint64
+	pruned bool
+}
+
+func newModel() *model {
+	return &model{
+		gens: map[uint64]uint64{}, kept: map[uint64]keptModel{}, released: map[uint64]uint64{}, stable: map[string]string{},
+	}
+}
+
 func (m *model) clone() *model {
-	c := &model{first: m.first, last: m.last, gens: map[uint64]uint64{}, stable: map[string]string{}}
-	for k, v := range m.gens {
-		c.gens[k] = v
-	}
-	for k, v := range m.stable {
-		c.stable[k] = v
-	}
-	return c
+	return &model{m.first, m.last, maps.Clone(m.gens), maps.Clone(m.kept), maps.Clone(m.released), maps.Clone(m.stable)}
 }
 
 // workload drives groups by a script that depends on step alone. acked is the state after all calls that returned nil,
 // pending the state if the call that failed took effect too.
 type workload struct {
 	acked, pending map[uint32]*model
-	step, recycled int
+	step           int
+	recycled       int
+	moved          int
 }
 
 func newWorkload() *workload {
 	w := &workload{acked: map[uint32]*model{}, pending: map[uint32]*model{}}
 	for id := uint32(1); id <= 3; id++ {
-		w.acked[id] = &model{gens: map[uint64]uint64{}, stable: map[string]string{}}
+		w.acked[id] = newModel()
 		w.pending[id] = w.acked[id]
 	}
 	return w
@@ -66,56 +77,157 @@ func (w *workload) run(j *Journal, n int) error {
 func (w *workload) call(j *Journal, g *Group, m *model) error {
 	switch s := w.step; {
 	case s%17 == 3 && m.last > m.first+3:
-		from := m.last - 2
-		for i := from; i <= m.last; i++ {
-			delete(m.gens, i)
-		}
-		m.last = from - 1
-		return g.TruncateSuffix(from)
+		return g.TruncateSuffix(m.truncate(m.last - 2))
 	case s%7 == 5 && m.last > m.first+4:
-		to := m.last - 1
-		for i := m.first; i <= to; i++ {
-			delete(m.gens, i)
-		}
-		m.first = to + 1
-		return g.CompactPrefix(to)
-	case s%11 == 7:
-		for _, n := range j.Segments() {
-			err := j.Recycle(n)
-			if err != nil && !errors.Is(err, ErrInUse) {
-				return err
-			}
-			if err == nil {
-				w.recycled++
-			}
-		}
+		return g.CompactPrefix(m.compact(m.last - 1))
+	case s%13 == 8 && len(m.kept) > 2:
+		g.Release(m.release(func(index uint64) bool { return index%3 != 0 }))
 		return nil
+	case s%13 == 11 && len(m.kept) > 0:
+		return g.Keep(m.prune(g.id))
+	case s%53 == 50:
+		return g.Reset(m.reset(m.first))
+	case s%11 == 7:
+		return w.reclaim(j)
 	case s%5 == 1:
 		m.stable["vote"] = fmt.Sprint(s)
 		return g.SetStable([]byte("vote"), []byte(fmt.Sprint(s)))
 	default:
-		var recs []Record
-		for range s%3 + 1 {
-			m.last++
-			if m.first == 0 {
-				m.first = m.last
-			}
-			m.gens[m.last] = uint64(s)
-			recs = append(recs, Record{Index: m.last, Term: uint64(s), Data: crashPayload(g.id, m.last, uint64(s))})
-		}
-		return g.Append(recs)
+		return g.Append(m.append(g.id, uint64(s), s%3+1))
 	}
+}
+
+func (m *model) append(group uint32, gen uint64, n int) []Record {
+	var recs []Record
+	for range n {
+		m.last++
+		if m.first == 0 {
+			m.first = m.last
+		}
+		m.gens[m.last] = gen
+		recs = append(recs, Record{Index: m.last, Term: gen, Data: crashPayload(group, m.last, gen)})
+	}
+	return recs
+}
+
+func (m *model) truncate(from uint64) uint64 {
+	for i := from; i <= m.last; i++ {
+		delete(m.gens, i)
+	}
+	m.last = from - 1
+	return from
+}
+
+func (m *model) compact(to uint64) uint64 {
+	for i := m.first; i <= to; i++ {
+		m.kept[i] = keptModel{gen: m.gens[i]}
+		delete(m.gens, i)
+	}
+	m.first = to + 1
+	return to
+}
+
+func (m *model) release(choose func(uint64) bool) (list []uint64) {
+	for i, k := range m.kept {
+		if choose(i) {
+			m.released[i] = k.gen
+			delete(m.kept, i)
+			list = append(list, i)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// testPieces are what pruning leaves.
+func testPieces() []Piece { return []Piece{{10, 20}, {50, 30}} }
+
+func (m *model) prune(group uint32) (list []Kept) {
+	for i, k := range m.kept {
+		if i%2 == 0 {
+			continue
+		}
+		m.kept[i] = keptModel{k.gen, true}
+		kept := Kept{Index: i, Term: k.gen, Pieces: testPieces()}
+		for _, p := range kept.Pieces {
+			kept.Data = append(kept.Data, crashPayload(group, i, k.gen)[p.Offset:p.end()]...)
+		}
+		list = append(list, kept)
+	}
+	slices.SortFunc(list, func(a, b Kept) int { return cmp.Compare(a.Index, b.Index) })
+	return list
+}
+
+// reset keeps what is held up to keep, and the group goes on behind everything it ever had.
+func (m *model) reset(keep uint64) uint64 {
+	if m.first != 0 {
+		m.compact(min(m.last, max(keep, m.first-1)))
+	}
+	for i := range m.kept {
+		if i > keep {
+			delete(m.kept, i)
+		}
+	}
+	for i := range m.released {
+		if i > keep {
+			delete(m.released, i)
+		}
+	}
+	clear(m.gens)
+	clear(m.stable)
+	m.first, m.last = 0, keep
+	return keep
+}
+
+// reclaim moves what is held in the oldest segment, and recycles what nobody needs.
+func (w *workload) reclaim(j *Journal) error {
+	oldest := j.Segments()[0]
+	for id := uint32(1); id <= 3; id++ {
+		var list []Held
+		j.Group(id).Held(func(h Held) bool {
+			if h.Place.Segment == oldest {
+				list = append(list, h)
+			}
+			return true
+		})
+		if err := j.Group(id).Move(list); err != nil {
+			return err
+		}
+		w.moved += len(list)
+	}
+	for _, n := range j.Segments() {
+		err := j.Recycle(n)
+		if err != nil && !errors.Is(err, ErrInUse) {
+			return err
+		}
+		if err == nil {
+			w.recycled++
+		}
+	}
+	return nil
 }
 
 // matches says how a group differs from a model.
 func matches(g *Group, m *model) error {
+	if err := matchesLog(g, m); err != nil {
+		return err
+	}
+	return matchesKept(g, m, nil)
+}
+
+// matchesLog is about the log and the stable values.
+func matchesLog(g *Group, m *model) error {
 	if err := g.Damaged(); err != nil {
 		return err
 	}
-	if g.FirstIndex() != m.first || g.LastIndex() != m.last {
-		return fmt.Errorf("[%d, %d], want [%d, %d]", g.FirstIndex(), g.LastIndex(), m.first, m.last)
+	first, last := m.first, m.last
+	if first == 0 {
+		last = 0
 	}
-	for i := m.first; i <= m.last && i > 0; i++ {
+	if g.FirstIndex() != first || g.LastIndex() != last {
+		return fmt.Errorf("[%d, %d], want [%d, %d]", g.FirstIndex(), g.LastIndex(), first, last)
+	}
+	for i := first; i <= last && i > 0; i++ {
 		var r Record
 		if err := g.Get(i, &r); err != nil {
 			return fmt.Errorf("index %d: %w", i, err)
@@ -131,6 +243,37 @@ func matches(g *Group, m *model) error {
 	}
 	if _, err := g.GetStable([]byte("vote")); len(m.stable) == 0 && err != ErrNotFound {
 		return fmt.Errorf("vote: %v", err)
+	}
+	return nil
+}
+
+// matchesKept says how what outlived the log differs from a model. Every index is tried: what was truncated must not come
+// back, what was released may. Forgive says which errors of what is held do not count.
+func matchesKept(g *Group, m *model, forgive func(error) bool) error {
+	for i := uint64(1); i < m.last+20; i++ {
+		k, kept := m.kept[i]
+		gen, may := m.released[i]
+		if kept {
+			gen = k.gen
+		}
+		if _, inLog := m.gens[i]; inLog {
+			continue
+		}
+		want := crashPayload(g.id, i, gen)
+		pieces := append(testPieces(), Piece{0, uint32(len(want))})
+		for n, p := range pieces {
+			got, err := g.ReadPiece(i, p, nil)
+			whole := n == len(pieces)-1
+			switch {
+			case err == nil && (kept || may) && bytes.Equal(got, want[p.Offset:p.end()]):
+			case err == nil:
+				return fmt.Errorf("index %d (kept %t, released %t) reads %d bytes that are not those of generation %d", i, kept, may, len(got), gen)
+			case forgive != nil && forgive(err):
+			case err == ErrNotFound && (!kept || k.pruned && whole):
+			default:
+				return fmt.Errorf("index %d (kept %t %+v, released %t): %w", i, kept, k, may, err)
+			}
+		}
 	}
 	return nil
 }
@@ -204,7 +347,7 @@ func sweepFaults(t *testing.T, kind vfs.OpKind, how string) {
 // unsynced rest. Then it goes on, crashes again during that recovery, and looks again.
 func TestCrashSweep(t *testing.T) {
 	t.Parallel()
-	done, recycled := false, 0
+	done, recycled, moved := false, 0, 0
 	for n := int64(0); !done; n++ {
 		mem := vfs.NewMem()
 		mem.PowerOffAfter(n)
@@ -213,7 +356,7 @@ func TestCrashSweep(t *testing.T) {
 		if err == nil {
 			done = w.run(j, sweepSteps) == nil
 			_ = j.Close()
-			recycled = max(recycled, w.recycled)
+			recycled, moved = max(recycled, w.recycled), max(moved, w.moved)
 		}
 		for _, seed := range []uint64{0, uint64(n%4) + 1} {
 			w := w.clone()
@@ -239,8 +382,8 @@ func TestCrashSweep(t *testing.T) {
 			mustClose(t, j)
 		}
 	}
-	if recycled < 2 {
-		t.Errorf("only %d segments were recycled", recycled)
+	if recycled < 2 || moved < 5 {
+		t.Errorf("only %d segments were recycled, %d records moved", recycled, moved)
 	}
 }
 

@@ -14,6 +14,11 @@
 //	…0006 …0005 …      in memory)           index → place   │
 //	     └───────────────┴──────────◄────────────────────────┘
 //
+// Records outlive their log. What a group compacts away stays held under its index until it is released, because ledgers
+// live there; it may be moved, and all of it or pieces of it may be written anew, be it to free a segment or because it
+// was lost and others had it (Held, ReadPiece, Move, Keep, Release). A segment is recycled when no group holds anything
+// in it. Nothing on the disk says what was released: after a restart the caller releases it again.
+//
 // It knows nothing of Raft: a group is a number, with a log of records (index, term, type, bytes) and a few stable
 // values. It promises:
 //
@@ -60,13 +65,16 @@
 // held before is therefore not valid in its new life, nor are bytes that landed in the wrong place. The data sum is
 // crc32c over data and extra alone, so that callers can compute it before they queue.
 //
-//	kind       group's log and values        uses
+//	kind       group's log, values, kept     uses
 //	entry      a record is added             all fields
 //	truncate   index and above are removed   index
-//	compact    index and below are removed   index
-//	reset      all is forgotten              –
+//	compact    index and below are kept      index
+//	reset      all above index is forgotten  index
 //	stable     a value is set                data = value, extra = key
-//	state      what holds now (head only)    index = first, term = last, stamp = records so far, type 1 = damaged
+//	state      what holds now (head only)    index = first, term = last, stamp = records so far, type 1 = damaged,
+//	                                         data = doubt 8, then cuts: position 8, from 8 (cut.go)
+//	move       a copy: its place is here now all fields
+//	keep       pieces are kept               index, term, data = pieces, extra = of each piece: offset 4, length 4
 //
 // The head batch repeats the state and the stable values of every group, so no older segment is needed for anything but
 // entries. The end mark is an empty batch; every segment but the newest has one, and the newest too after Close.
@@ -101,8 +109,8 @@
 //   - A request whose answer was an error is not reused: the writer may still hold it. poison.go, requests.put.
 //   - Group.ops counts records so that a head can tell whether a group lost any where it is unknown whose records were
 //     lost. Whoever adds a kind of record must count it in publish and in replay alike. TestBitFlips.
-//   - A segment is recycled only when no log has an entry in it, so a log that recovery rebuilds without it is right.
-//     TestCrashSweep, which recycles.
+//   - A segment is recycled only when no group holds anything in it, so what recovery rebuilds without it is right.
+//     Truncations that lay in it live on in the heads, as cuts: cut.go. TestCrashSweep, which moves and recycles.
 //   - survey, used, identify and replay change no file, because a Reader calls them too. TestReaderAgreesWithRecovery.
-//   - Entries that were compacted or truncated away keep their Place until the segment is recycled: ledgers live there.
+//   - What was truncated is gone, and its index with it; what was compacted is held. Compact only what is final.
 package journal

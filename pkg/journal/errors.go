@@ -8,7 +8,7 @@ import (
 // Sentinels of this package; compare with errors.Is. ErrNotFound is returned exactly as it is by Get, Place and
 // GetStable, so that it may be compared with == too.
 var (
-	// ErrNotFound says that an index lies outside [FirstIndex, LastIndex], or that a stable key was never set.
+	// ErrNotFound says that an index is not held, or lies outside [FirstIndex, LastIndex] for what concerns the log, or that a stable key was never set.
 	ErrNotFound = errors.New("journal: not found")
 	// ErrCorrupt marks bytes that were synced once and are damaged now. The error is a *CorruptError.
 	ErrCorrupt = errors.New("journal: corrupt")
@@ -24,8 +24,12 @@ var (
 	ErrDeadline = errors.New("journal: write did not return in time")
 	// ErrClosed says that the journal was closed.
 	ErrClosed = errors.New("journal: closed")
-	// ErrInUse says that a segment cannot be recycled because a group's log has records in it.
+	// ErrInUse says that a segment cannot be recycled because a group holds records in it, or that it is being written.
 	ErrInUse = errors.New("journal: segment in use")
+	// ErrInLog says that Keep was asked for an index that is in the log, or beyond it.
+	ErrInLog = errors.New("journal: index is in the log")
+	// ErrPieces says that the pieces of a Kept overlap, are empty, or are not what its Data has.
+	ErrPieces = errors.New("journal: pieces do not fit")
 	// ErrForeign says that a directory holds something that is not a segment of this journal.
 	ErrForeign = errors.New("journal: not a segment of this journal")
 )

@@ -15,7 +15,7 @@ const (
 
 	segmentMagic  = uint64(0x314c4e524a474d47) // "GMGJRNL1"
 	batchMagic    = uint32(0x54414247)         // "GBAT"
-	formatVersion = 1
+	formatVersion = 2
 )
 
 // Kinds of records.
@@ -23,9 +23,11 @@ const (
 	kindEntry    = uint8(1) // an entry of a group's log
 	kindTruncate = uint8(2) // the log ends before index
 	kindCompact  = uint8(3) // the log begins after index
-	kindReset    = uint8(4) // the group is as if it had never been
+	kindReset    = uint8(4) // the group is as if it had never been, but that it keeps what is held up to index
 	kindStable   = uint8(5) // extra = key, data = value
-	kindState    = uint8(6) // in a head only: index = first, term = last, stamp = operations so far
+	kindState    = uint8(6) // in a head only: index = first, term = last, stamp = operations so far, data = cuts
+	kindMove     = uint8(7) // a copy of an entry that is held: its place is here now
+	kindKeep     = uint8(8) // data = what is kept of an entry, extra = which pieces that is, empty for all of it
 )
 
 // Flags of a batch.
@@ -131,6 +133,9 @@ func (h *batchHeader) put(b []byte, s seed, offset int64) {
 	le.PutUint32(b, s.sum(offset, b[4:batchHeaderLen]))
 }
 
+// end is where the batch at off ends.
+func (h *batchHeader) end(off int64) int64 { return off + padded(batchHeaderLen+int64(h.length)) }
+
 func (h *batchHeader) parse(b []byte, s seed, offset int64) bool {
 	le := binary.LittleEndian
 	if len(b) < batchHeaderLen || le.Uint32(b[4:]) != batchMagic || le.Uint32(b) != s.sum(offset, b[4:batchHeaderLen]) {
@@ -178,8 +183,11 @@ func (h *recordHeader) parse(b []byte, s seed, offset int64) bool {
 	h.sum, h.length, h.extra = le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:])
 	h.group, h.kind, h.typ = le.Uint32(b[16:]), b[20], b[21]
 	h.term, h.index, h.stamp = le.Uint64(b[24:]), le.Uint64(b[32:]), int64(le.Uint64(b[40:]))
-	return h.kind >= kindEntry && h.kind <= kindState
+	return h.kind >= kindEntry && h.kind <= kindKeep
 }
+
+// isEntry says that a kind has an entry's bytes, or pieces of them.
+func isEntry(kind uint8) bool { return kind == kindEntry || kind == kindMove || kind == kindKeep }
 
 // groupBit is a group's bit in batchHeader.groups.
 func groupBit(group uint32) uint64 { return 1 << (group % 64) }

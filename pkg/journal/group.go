@@ -17,20 +17,22 @@ type Group struct {
 
 	shadow shadow // the writer's
 
-	mu     sync.RWMutex
-	log    view
+	mu sync.RWMutex
+	table
 	stable map[string][]byte // values are never changed in place
 	ops    uint64            // records ever written for the group; recovery compares it with heads
 	lost   *CorruptError     // records were lost, nobody knows which: only Reset heals
 	holes  *CorruptError     // the first entry of the log that cannot be read
 }
 
-// shadow is what the log will be when the batch that is being gathered is durable.
+// shadow is what the log will be when the batch that is being gathered is durable, and what is no more in its place.
 type shadow struct {
 	batch       uint64
 	first, last uint64
-	damage      bool // no appends
-	lost        bool // nothing but Reset
+	dead        uint64   // what had a place from this index on has not any more
+	carried     []uint64 // nor have these indexes
+	damage      bool     // no appends
+	lost        bool     // nothing but Reset
 }
 
 // ID returns the group's id.
@@ -86,11 +88,13 @@ func (g *Group) Append(recs []Record) error {
 // TruncateSuffix removes the records with index >= from. Durable when it returns.
 func (g *Group) TruncateSuffix(from uint64) error { return g.bound(kindTruncate, from) }
 
-// CompactPrefix removes the records with index <= to. Durable when it returns.
+// CompactPrefix takes the records with index <= to out of the log. They stay held, under their index, until they are
+// released: compact only what is final, and truncate what a leader may yet replace. Durable when it returns.
 func (g *Group) CompactPrefix(to uint64) error { return g.bound(kindCompact, to) }
 
-// Reset forgets everything of the group: records, stable values, damage. Durable when it returns.
-func (g *Group) Reset() error { return g.bound(kindReset, 0) }
+// Reset forgets the log, the stable values and the damage of the group. Records that are held with index <= keep stay
+// held, out of the log; all others are forgotten. Durable when it returns.
+func (g *Group) Reset(keep uint64) error { return g.bound(kindReset, keep) }
 
 func (g *Group) bound(kind uint8, index uint64) error {
 	r := g.j.reqs.get(g, kind)
@@ -142,7 +146,8 @@ func (g *Group) admit(r *request, batch uint64) (bool, error) {
 	s := &g.shadow
 	if s.batch != batch {
 		*s = shadow{
-			batch: batch, first: g.log.first, last: g.log.last(), damage: g.lost != nil || g.holes != nil, lost: g.lost != nil,
+			batch: batch, first: g.log.first, last: g.log.last(), dead: noIndex, carried: s.carried[:0],
+			damage: g.lost != nil || g.holes != nil, lost: g.lost != nil,
 		}
 	}
 	if s.lost && r.kind != kindReset || s.damage && r.kind == kindEntry {
@@ -157,7 +162,9 @@ func (g *Group) admit(r *request, batch uint64) (bool, error) {
 	case kindCompact:
 		return s.compact(r.index), nil
 	case kindReset:
-		*s = shadow{batch: batch}
+		*s = shadow{batch: batch, dead: min(s.dead, r.index+1), carried: s.carried}
+	case kindKeep:
+		return g.admitCopies(r)
 	}
 	return true, nil
 }
@@ -168,6 +175,7 @@ func (s *shadow) append(group uint32, recs []Record) error {
 	}
 	if s.first == 0 {
 		s.first = recs[0].Index
+		s.dead = min(s.dead, s.first)
 	}
 	s.last = recs[len(recs)-1].Index
 	return nil
@@ -177,6 +185,7 @@ func (s *shadow) truncate(from uint64) bool {
 	if s.first == 0 || from > s.last {
 		return false
 	}
+	s.dead = min(s.dead, max(from, s.first))
 	if s.last = from - 1; from <= s.first {
 		s.first, s.last = 0, 0
 	}
@@ -202,27 +211,28 @@ func (g *Group) publish(r *request, segment uint64) {
 	case kindEntry:
 		at := r.at
 		for i := range r.recs {
-			rec := &r.recs[i]
-			size := recordHeaderLen + len(rec.Data) + len(rec.Extra)
-			g.log.put(rec.Index, place{segment: uint32(segment), offset: uint32(at), length: uint32(size)})
-			at += int64(size)
+			p := r.recs[i].place(segment, at)
+			g.table.append(r.recs[i].Index, p)
+			at += int64(p.length)
 		}
+	case kindKeep:
+		g.publishCopiesLocked(r, segment)
 	case kindStable:
 		g.stable[string(r.key)] = r.val
 	default:
-		g.applyLocked(r.kind, r.index)
+		g.applyLocked(r.kind, r.index, positionOf(segment, r.at))
 	}
 }
 
 // applyLocked carries out what is not an entry or a value; recovery does the same.
-func (g *Group) applyLocked(kind uint8, index uint64) {
+func (g *Group) applyLocked(kind uint8, index uint64, at position) {
 	switch kind {
 	case kindTruncate:
-		g.log.truncate(index)
+		g.truncate(index, at)
 	case kindCompact:
-		g.log.compact(index)
+		g.compact(index)
 	case kindReset:
-		g.log.clear()
+		g.reset(index, at)
 		clear(g.stable)
 		g.ops, g.lost = 0, nil
 	}

@@ -26,8 +26,9 @@ func (j *Journal) writeHead(groups []*Group, size int64) error {
 	if w.unsure {
 		b.flags |= flagUnsure
 	}
+	oldest := j.segs.oldest()
 	for _, g := range groups {
-		n := g.encodeState(&e)
+		n := g.encodeState(&e, oldest)
 		b.count += uint32(n)
 		if n > 0 {
 			b.groups |= groupBit(g.id)
@@ -44,17 +45,20 @@ func (j *Journal) writeHead(groups []*Group, size int64) error {
 
 // blank reports that there is nothing to say about a group.
 func (g *Group) blankLocked() bool {
-	return g.ops == 0 && g.lost == nil && g.log.first == 0 && len(g.stable) == 0
+	return g.ops == 0 && g.lost == nil && g.log.first == 0 && g.kept.n == 0 && len(g.stable) == 0
 }
+
+// silentLocked reports that a head need not name the group.
+func (g *Group) silentLocked() bool { return g.blankLocked() && len(g.cuts) == 0 && g.doubt == 0 }
 
 // stateSize is what encodeState will take.
 func (g *Group) stateSize() int64 {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	if g.blankLocked() {
+	if g.silentLocked() {
 		return 0
 	}
-	size := int64(recordHeaderLen)
+	size := int64(recordHeaderLen + stateLen(g.cuts))
 	for key, val := range g.stable {
 		size += recordHeaderLen + int64(len(key)) + int64(len(val))
 	}
@@ -62,17 +66,23 @@ func (g *Group) stateSize() int64 {
 }
 
 // encodeState writes the group's state and returns the number of records.
-func (g *Group) encodeState(e *encoder) int {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if g.blankLocked() {
+// What concerns only segments before the oldest is dropped.
+func (g *Group) encodeState(e *encoder, oldest uint64) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forget(oldest)
+	if g.silentLocked() {
 		return 0
 	}
-	h := recordHeader{group: g.id, kind: kindState, index: g.log.first, term: g.log.last(), stamp: int64(g.ops)}
+	state := encodeState(g.doubt, g.cuts)
+	h := recordHeader{sum: dataSum(state, nil), group: g.id, kind: kindState, index: g.log.first, term: g.log.last(), stamp: int64(g.ops)}
 	if g.lost != nil {
 		h.typ = stateLost
 	}
-	e.record(h, nil, nil)
+	if len(state) == 0 {
+		h.sum = 0
+	}
+	e.record(h, state, nil)
 	for _, key := range sortedKeys(g.stable) {
 		val, k := g.stable[key], []byte(key)
 		e.record(recordHeader{sum: dataSum(val, k), group: g.id, kind: kindStable}, val, k)

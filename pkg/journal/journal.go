@@ -292,8 +292,11 @@ func (j *Journal) submit(r *request) error {
 // Segments returns the numbers of all segments, oldest first. The last one is being written.
 func (j *Journal) Segments() []uint64 { return j.segs.numbers() }
 
-// Recycle gives up a segment: its places become invalid and its file is used again. It is for the caller to know that
-// no ledger needs it; ErrInUse says that the log of a group does, or that it is the one being written.
+// Recycle gives up a segment: its places become invalid and its file is used again. ErrInUse says that a group holds
+// records in it, in its log or kept, or that it is the one being written.
+//
+// What lay there is nowhere else any more only if it was released: what was moved is durable in its new place, also
+// without Options.SyncData.
 func (j *Journal) Recycle(segment uint64) error {
 	if err := j.Err(); err != nil {
 		return err
@@ -303,10 +306,10 @@ func (j *Journal) Recycle(segment uint64) error {
 	}
 	for _, g := range j.allGroups() {
 		g.mu.RLock()
-		uses := g.log.uses(segment)
+		n := g.uses.of(segment)
 		g.mu.RUnlock()
-		if uses {
-			return fmt.Errorf("%w: %d has records of group %d", ErrInUse, segment, g.id)
+		if n > 0 {
+			return fmt.Errorf("%w: %d has %d records of group %d", ErrInUse, segment, n, g.id)
 		}
 	}
 	return j.segs.recycle(segment)

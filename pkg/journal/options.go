@@ -45,7 +45,7 @@ type Options struct {
 const (
 	minSegmentSize = 16 << 10
 	maxSegmentSize = 2 << 30 // offsets are kept in 32 bits
-	maxRecordSize  = 1 << 30
+	maxRecordSize  = 1 << 29 // lengths are kept in 30 bits
 	minTailSize    = 16 << 10
 
 	maxStableKey   = 1 << 10

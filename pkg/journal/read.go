@@ -6,33 +6,50 @@ import (
 	"io"
 )
 
-// Get reads a record into rec, whose slices are fresh memory.
+// Get reads a record of the log into rec, whose slices are fresh memory.
 func (g *Group) Get(index uint64, rec *Record) error {
-	p, err := g.locate(index)
-	if err != nil {
-		return err
+	for {
+		p, err := g.locate(index)
+		if err != nil {
+			return err
+		}
+		err = g.load(index, p, rec)
+		if !errors.Is(err, errGone) {
+			return err
+		}
+		if again, err := g.locate(index); err == nil && again == p {
+			return ErrNotFound
+		} // it was moved meanwhile, and the segment recycled
 	}
-	return g.load(index, p, rec)
 }
 
 // load reads the record at p, which has to be that of index.
 func (g *Group) load(index uint64, p Place, rec *Record) error {
-	h, b, err := g.j.fetch(p, nil)
-	if errors.Is(err, errGone) { // compacted and recycled meanwhile
-		return ErrNotFound
+	h, b, err := g.read(index, p, nil)
+	if err == nil {
+		*rec = h.record(b)
 	}
-	if err != nil {
-		return err
+	return err
+}
+
+// read reads the record at p, which has to be that of index, as fetch does.
+func (g *Group) read(index uint64, p Place, buf []byte) (recordHeader, []byte, error) {
+	h, b, err := g.j.fetch(p, buf)
+	if err == nil && (h.group != g.id || h.index != index) {
+		reason := fmt.Sprintf("holds index %d of group %d", h.index, h.group)
+		err = &CorruptError{g.id, index, p.Segment, p.Offset, reason}
 	}
-	if h.group != g.id || h.index != index {
-		return &CorruptError{g.id, index, p.Segment, p.Offset, fmt.Sprintf("holds index %d of group %d", h.index, h.group)}
-	}
+	return h, b, err
+}
+
+// record returns what the header and the bytes that begin with it say.
+func (h *recordHeader) record(b []byte) Record {
 	end := recordHeaderLen + int(h.length)
-	*rec = Record{Index: h.index, Term: h.term, Type: h.typ, Stamp: h.stamp, Data: b[recordHeaderLen:end:end]}
+	rec := Record{Index: h.index, Term: h.term, Type: h.typ, Stamp: h.stamp, Data: b[recordHeaderLen:end:end]}
 	if h.extra > 0 {
 		rec.Extra = b[end:]
 	}
-	return nil
+	return rec
 }
 
 func (g *Group) locate(index uint64) (Place, error) {
@@ -83,7 +100,7 @@ func (j *Journal) fetch(p Place, buf []byte) (recordHeader, []byte, error) {
 	switch {
 	case !h.parse(buf, seedOf(p.Segment), p.Offset):
 		reason = "checksum of the header"
-	case h.size() != int64(p.Length) || h.kind != kindEntry:
+	case h.size() != int64(p.Length) || !isEntry(h.kind):
 		reason = "not the record that was asked for"
 	case !memory && dataSum(buf[recordHeaderLen:], nil) != h.sum:
 		reason = "checksum of the record"

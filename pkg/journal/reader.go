@@ -19,7 +19,7 @@ type Reader struct {
 	j        *Journal
 	segments []SegmentInfo
 	damage   []CorruptError
-	visit    func(group uint32, rec *Record, p Place) error
+	visit    visitor
 	ctx      context.Context // of OpenReader, while it runs
 }
 
@@ -29,9 +29,12 @@ type ReadOptions struct {
 	Dir string
 	// FS is where Dir is. Default: vfs.Disk. It is used through vfs.ReadOnly.
 	FS vfs.FS
-	// Visit is called for every intact entry of every group, in the order of the journal, those included that were
-	// truncated or compacted away later. The slices of rec are valid during the call. An error ends OpenReader.
+	// Visit is called for every intact entry of every group, in the order of the journal, where it was appended and where
+	// it was moved to, those included that were truncated or released later. The slices of rec are valid during the
+	// call. An error ends OpenReader.
 	Visit func(group uint32, rec *Record, p Place) error
+	// VisitKept is the same for everything that Keep wrote.
+	VisitKept func(group uint32, k *Kept, p Place) error
 }
 
 // SegmentState says what a segment's file is good for.
@@ -39,8 +42,8 @@ type SegmentState string
 
 // The states of a segment.
 const (
-	SegmentLive       SegmentState = "live"       // the log of a group has an entry in it
-	SegmentRecyclable SegmentState = "recyclable" // no log needs it: Recycle would take it
+	SegmentLive       SegmentState = "live"       // a group holds an entry in it, in its log or kept
+	SegmentRecyclable SegmentState = "recyclable" // no group does: Recycle would take it
 	SegmentNewest     SegmentState = "newest"     // what was written last
 	SegmentUnused     SegmentState = "unused"     // prepared, never begun
 	SegmentSpare      SegmentState = "spare"      // a recycled file; Number is its own
@@ -54,9 +57,9 @@ type SegmentInfo struct {
 	Used        int64  // bytes from its beginning to the end of its last batch
 	Batches     int    // head and end mark included
 	FirstBatch  uint64 // number
-	Entries     int    // entry records
+	Entries     int    // records of entries: appended, moved, kept
 	First, Last EntryRef
-	LiveEntries int   // entries that are in the log of a group now
+	LiveEntries int   // entries that a group holds here; what was released counts, that is not on the disk
 	LiveBytes   int64 // of their records
 	Ended       bool  // by an end mark: it was followed by another segment, or the journal was closed
 	TornAt      int64 // offset of a last batch that was cut because it is torn and was never answered; 0: none
@@ -76,6 +79,9 @@ type GroupInfo struct {
 	LastTerm    uint64 // of the last entry; 0 when it cannot be read
 	Bytes       int64  // of the records
 	Unreadable  int    // entries of the log that are damaged or lost
+	Kept        int    // records that outlived the log; what was released counts, that is not on the disk
+	KeptBytes   int64  // of these records
+	KeptDamaged int    // of them, how many cannot be read
 	Damage      error  // what would stop the group: a *CorruptError, or nil
 }
 
@@ -89,14 +95,14 @@ func OpenReader(ctx context.Context, o ReadOptions) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: instruments: %w", err)
 	}
-	r := &Reader{visit: o.Visit, ctx: ctx, j: &Journal{
+	r := &Reader{visit: visitor{o.Visit, o.VisitKept}, ctx: ctx, j: &Journal{
 		opts: jo, metrics: m, segs: newSegments(&jo), tail: newTail(0),
 		fate: fate{groups: map[uint32]*Group{}},
 	}}
 	if err := r.read(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	r.visit, r.ctx = nil, nil
+	r.visit, r.ctx = visitor{}, nil
 	return r, nil
 }
 
@@ -160,11 +166,11 @@ func (r *Reader) batch(p *replay, h *batchHeader, off int64) error {
 		s.FirstBatch = h.number
 	}
 	s.Batches++
-	s.Used = off + padded(batchHeaderLen+int64(h.length))
+	s.Used = h.end(off)
 	s.Ended = h.flags&flagEnd != 0
 	for i := range p.list {
 		f := &p.list[i]
-		if f.kind != kindEntry {
+		if !isEntry(f.kind) {
 			continue
 		}
 		s.Entries++
@@ -172,34 +178,28 @@ func (r *Reader) batch(p *replay, h *batchHeader, off int64) error {
 		if s.Entries == 1 {
 			s.First = s.Last
 		}
-		if r.visit == nil || !f.good {
-			continue
-		}
-		rec, place, err := p.scanner.entry(f)
-		if err != nil {
-			return err
-		}
-		if err := r.visit(f.group, &rec, place); err != nil {
+		if err := p.scanner.show(f, &r.visit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// assess counts what the logs still hold in each segment.
+// assess counts what the groups still hold in each segment.
 func (r *Reader) assess(used int) {
 	bySegment := map[uint32]*SegmentInfo{}
 	for i := range r.segments[:used] {
 		bySegment[uint32(r.segments[i].Number)] = &r.segments[i]
 	}
 	for _, g := range r.j.groups {
-		for _, p := range g.log.places {
-			if s := bySegment[p.segment]; s != nil {
+		g.Held(func(h Held) bool {
+			if s := bySegment[uint32(h.Place.Segment)]; s != nil {
 				s.State = SegmentLive
 				s.LiveEntries++
-				s.LiveBytes += int64(p.length &^ damagedBit)
+				s.LiveBytes += int64(h.Place.Length)
 			}
-		}
+			return true
+		})
 	}
 	if used > 0 {
 		r.segments[used-1].State = SegmentNewest
@@ -239,8 +239,16 @@ func (r *Reader) Groups() []GroupInfo {
 			if !p.whole() {
 				info.Unreadable++
 			}
-			info.Bytes += int64(p.length &^ damagedBit)
+			info.Bytes += int64(p.public().Length)
 		}
+		g.kept.edit(0, func(_ uint64, p *place) bool {
+			info.Kept++
+			info.KeptBytes += int64(p.public().Length)
+			if !p.whole() {
+				info.KeptDamaged++
+			}
+			return true
+		})
 		var last Record
 		if info.Last > 0 && r.Get(id, info.Last, &last) == nil {
 			info.LastTerm = last.Term
@@ -268,11 +276,19 @@ func (r *Reader) Get(group uint32, index uint64, rec *Record) error {
 	return g.load(index, p.public(), rec)
 }
 
-// Place returns where a record is, damaged or not; false when that is not known.
+// Place returns where a record is, in the log or kept, damaged or not; false when that is not known.
 func (r *Reader) Place(group uint32, index uint64) (Place, bool) {
-	p, ok := r.j.Group(group).log.at(index)
+	p, _, ok := r.j.Group(group).at(index)
 	return p.public(), ok && p.segment != 0
 }
+
+// ReadPiece is Group.ReadPiece.
+func (r *Reader) ReadPiece(group uint32, index uint64, p Piece, buf []byte) ([]byte, error) {
+	return r.j.Group(group).ReadPiece(index, p, buf)
+}
+
+// Held is Group.Held.
+func (r *Reader) Held(group uint32, visit func(Held) bool) { r.j.Group(group).Held(visit) }
 
 // GetStable returns a copy of the stable value of a key, ErrNotFound if it was never set.
 func (r *Reader) GetStable(group uint32, key []byte) ([]byte, error) {

@@ -10,6 +10,12 @@ type Record struct {
 	Stamp int64  // nanoseconds since 1970, opaque to the journal
 }
 
+// place is where the record is once it was written at an offset of a segment.
+func (r *Record) place(segment uint64, at int64) place {
+	size := recordHeaderLen + len(r.Data) + len(r.Extra)
+	return place{segment: uint32(segment), offset: uint32(at), length: uint32(size)}
+}
+
 // Place says where a record is. It stays valid, whatever happens to the group's log, until the segment is recycled.
 type Place struct {
 	Segment uint64

@@ -199,7 +199,7 @@ func (j *Journal) identify(files []*file) error {
 
 // replay reads all segments, each once from front to back, and leaves the writer where they end.
 func (j *Journal) replay(files []*file, w watch) error {
-	r := &replay{groups: j.groups, new: j.newGroup, suspects: map[uint32]*CorruptError{}, watch: w}
+	r := &replay{groups: j.groups, new: j.newGroup, suspects: map[uint32]*suspicion{}, watch: w}
 	for i, f := range files {
 		var b bounds
 		if i+1 < len(files) {

@@ -10,32 +10,41 @@ import "fmt"
 //	record header bad                  the groups of the batch (its header names them) are suspects
 //	batch header bad, or batches gone  the groups that the next batch names are, or all groups
 //
-// A suspect is cleared by the next head: it tells how many records each group had written by then, and the bounds of
-// its log. If the count agrees, the group lost nothing. If not, its whole log becomes holes, because a lost truncation
-// may have left old entries in the place of new ones. Holes that later are compacted away did no harm. A group that is
-// still a suspect at the end has lost records.
+// A suspect is cleared by the next head: it tells how many records each group had written by then, the bounds of its
+// log, and its cuts. So of what was lost nothing is left in doubt: truncated records are dead, compacted ones kept, and
+// what is missing from the log becomes holes. Holes that later are compacted away did no harm. A group that is still a
+// suspect at the end has lost records, and nobody knows which: what was written for it before may be out of date.
 //
-// Segments that were recycled are simply not there. Nothing that a log still holds was in them, so the head after the
-// gap is believed where it differs.
+// Segments that were recycled are simply not there. Nothing that a group holds was in them, so the head after the gap
+// is believed where it differs; what was moved out of them follows.
 type replay struct {
 	scanner
 	groups map[uint32]*Group
 	new    func(id uint32) *Group
 
-	prev    uint64 // the segment before
+	prev    uint64 // the present segment, once it was begun
+	read    uint64 // the one that was read before it
 	chained bool   // the current segment follows it without a gap
 	batch   uint64 // number of the last batch applied
 	before  uint64 // its groups, as bits
 	end     int64  // where the last batch ends in its segment
 	ended   bool   // the segment has its end mark
 
-	suspects map[uint32]*CorruptError
+	suspects map[uint32]*suspicion
 	unsure   bool // groups not seen yet may have lost records
 	list     []found
 	damage   int
 	first    *CorruptError
 	watch    watch
 }
+
+// suspicion says that records of a group may have been lost.
+type suspicion struct {
+	CorruptError
+	doubt position // nothing was lost after it
+}
+
+const noEntries = int64(-1)
 
 // watch is told what replay meets. Recovery listens to nothing; a Reader reports it.
 type watch struct {
@@ -61,10 +70,10 @@ type bounds struct {
 // segment applies what is in the scanner's file.
 func (r *replay) segment(f *file, b bounds) error {
 	r.chained = r.prev == f.number-1
-	r.prev = f.number
+	r.read, r.prev = r.prev, f.number
 	off, expected := int64(segmentHeaderLen), f.header.first
 	if !f.valid {
-		r.suspectAll(r.corrupt(0, "header of the segment"))
+		r.suspectAll(r.corrupt(0, "header of the segment"), 0)
 		first, _, _, err := r.next(off, 0)
 		if err != nil {
 			return err
@@ -83,7 +92,7 @@ func (r *replay) segment(f *file, b bounds) error {
 		off, expected = next, r.batch+1
 	}
 	if b.sealed && !r.ended && r.batch != b.last {
-		r.suspectAll(r.corrupt(r.end, fmt.Sprintf("batches from %d on are missing", expected)))
+		r.suspectAll(r.corrupt(r.end, fmt.Sprintf("batches from %d on are missing", expected)), f.size)
 	}
 	return nil
 }
@@ -102,7 +111,7 @@ func (r *replay) step(f *file, b bounds, off int64, expected uint64) (int64, boo
 	if err != nil {
 		return 0, false, err
 	}
-	end := off + padded(batchHeaderLen+int64(h.length))
+	end := h.end(off)
 	if !whole && !b.sealed {
 		if later, err := r.proof(f, end, expected+1); err != nil || !later {
 			if err == nil && r.watch.torn != nil {
@@ -149,9 +158,9 @@ func (r *replay) skip(f *file, b bounds, off int64, expected uint64) (int64, boo
 	switch {
 	case h.number == expected:
 	case h.number == expected+1 && (r.chained || expected != f.header.first):
-		r.suspectBits(h.before, why)
+		r.suspectBits(h.before, why, at)
 	default:
-		r.suspectAll(why)
+		r.suspectAll(why, at)
 	}
 	r.batch = h.number - 1
 	return at, true, nil
@@ -171,22 +180,29 @@ func (r *replay) note(why *CorruptError) {
 	}
 }
 
-func (r *replay) suspect(g *Group, why CorruptError) {
-	if r.suspects[g.id] == nil {
+// suspect says that records of a group may have been lost before the offset in the present segment; noEntries for a
+// stable value.
+func (r *replay) suspect(g *Group, why CorruptError, before int64) {
+	s := r.suspects[g.id]
+	if s == nil {
 		why.Group = g.id
-		r.suspects[g.id] = &why
+		s = &suspicion{CorruptError: why}
+		r.suspects[g.id] = s
+	}
+	if before >= 0 {
+		s.doubt = positionOf(r.scanner.segment, before)
 	}
 }
 
-func (r *replay) suspectAll(why *CorruptError) {
+func (r *replay) suspectAll(why *CorruptError, before int64) {
 	r.note(why)
 	r.unsure = true
 	for _, g := range r.groups {
-		r.suspect(g, *why)
+		r.suspect(g, *why, before)
 	}
 }
 
-func (r *replay) suspectBits(bits uint64, why *CorruptError) {
+func (r *replay) suspectBits(bits uint64, why *CorruptError, before int64) {
 	r.note(why)
 	for bit := range uint32(64) {
 		if bits&groupBit(bit) == 0 {
@@ -196,7 +212,7 @@ func (r *replay) suspectBits(bits uint64, why *CorruptError) {
 		for _, g := range r.groups {
 			if g.id%64 == bit {
 				known = true
-				r.suspect(g, *why)
+				r.suspect(g, *why, before)
 			}
 		}
 		r.unsure = r.unsure || !known // its only records may be the lost ones
@@ -209,7 +225,7 @@ func (r *replay) group(id uint32) *Group {
 		g = r.new(id)
 		r.groups[id] = g
 		if r.unsure {
-			r.suspect(g, *r.corrupt(0, "records of unknown groups were lost before"))
+			r.suspect(g, *r.corrupt(0, "records of unknown groups were lost before"), 0)
 		}
 	}
 	return g
@@ -229,9 +245,9 @@ func (r *replay) apply(h *batchHeader, whole, known bool, off int64) {
 	case head && known:
 		r.headDone(h)
 	case head:
-		r.suspectAll(r.corrupt(off, "state of the groups"))
+		r.suspectAll(r.corrupt(off, "state of the groups"), h.end(off))
 	case !known:
-		r.suspectBits(h.groups, r.corrupt(off, "header of a record"))
+		r.suspectBits(h.groups, r.corrupt(off, "header of a record"), h.end(off))
 	}
 }
 
@@ -243,7 +259,7 @@ func (r *replay) headDone(h *batchHeader) {
 	}
 	for id, g := range r.groups {
 		if !named[id] {
-			g.log.clear()
+			g.table.clear()
 			clear(g.stable)
 			g.ops, g.lost = 0, nil
 			delete(r.suspects, id)
@@ -266,46 +282,85 @@ func (r *replay) record(f *found, head bool) {
 		if f.good {
 			g.stable[f.key] = f.val
 		} else {
-			r.suspect(g, *r.corrupt(f.off, "checksum of a stable value"))
+			r.suspect(g, *r.corrupt(f.off, "checksum of a stable value"), noEntries)
 		}
 		if head {
 			return
 		}
 	case kindEntry:
-		p := place{segment: uint32(r.scanner.segment), offset: uint32(f.off), length: uint32(f.size())}
-		if !f.good {
-			p.length |= damagedBit
-		}
 		last := g.log.last()
-		if !g.log.put(f.index, p) {
-			r.suspect(g, *r.corrupt(f.off, fmt.Sprintf("index %d after %d", f.index, last)))
+		if !g.table.append(f.index, r.place(f)) {
+			r.suspect(g, *r.corrupt(f.off, fmt.Sprintf("index %d after %d", f.index, last)), f.off)
 		}
+	case kindMove, kindKeep:
+		r.copied(g, f)
 	case kindReset:
-		delete(r.suspects, f.group)
-		g.ops, g.lost = 0, nil
-		g.log.clear()
-		clear(g.stable)
+		if s := r.suspects[f.group]; s != nil {
+			g.distrust(s.doubt)
+			delete(r.suspects, f.group)
+		}
+		g.applyLocked(f.kind, f.index, r.position(f))
 		return
-	case kindTruncate:
-		g.log.truncate(f.index)
-	case kindCompact:
-		g.log.compact(f.index)
+	default:
+		g.applyLocked(f.kind, f.index, r.position(f))
 	}
 	g.ops++
+}
+
+func (r *replay) position(f *found) position { return positionOf(r.scanner.segment, f.off) }
+
+// place is where a record is.
+func (r *replay) place(f *found) place {
+	p := place{segment: uint32(r.scanner.segment), offset: uint32(f.off), length: uint32(f.size())}
+	if !f.good {
+		p.length |= damagedBit
+	}
+	if f.kind == kindKeep && f.extra > 0 {
+		p.length |= prunedBit
+	}
+	return p
+}
+
+// copied applies what was moved or kept. A damaged one does no harm as long as there is what it replaces. The index may
+// tell of records that were lost.
+func (r *replay) copied(g *Group, f *found) {
+	switch last := g.log.last(); {
+	case f.kind == kindKeep && g.log.first != 0 && f.index >= g.log.first:
+		r.suspect(g, *r.corrupt(f.off, fmt.Sprintf("index %d is kept and in the log", f.index)), f.off)
+		g.compact(f.index)
+	case f.kind == kindMove && last != 0 && f.index > last:
+		r.suspect(g, *r.corrupt(f.off, fmt.Sprintf("index %d is moved, the log ends at %d", f.index, last)), f.off)
+		g.extend(f.index)
+	}
+	if old, _, ok := g.at(f.index); f.good || !ok || !old.whole() {
+		g.move(f.index, r.place(f))
+	}
 }
 
 // state applies what a head says about a group.
 func (r *replay) state(g *Group, f *found) {
 	first, last, ops := f.index, f.term, uint64(f.stamp)
-	same := g.ops == ops && g.log.first == first && g.log.last() == last
-	trust := same
-	if !r.chained {
-		trust = r.suspects[g.id] == nil
+	doubt, cuts, ok := decodeState(f.val)
+	if !f.good || !ok {
+		r.suspect(g, *r.corrupt(f.off, "state of the group"), f.off)
+		return
 	}
-	if r.chained && !same && r.suspects[g.id] == nil {
+	same := g.ops == ops && g.log.first == first && g.log.last() == last
+	suspect := r.suspects[g.id] != nil
+	if r.chained && !same && !suspect {
 		r.note(r.corrupt(f.off, fmt.Sprintf("group %d had %d records, %d are left", g.id, ops, g.ops)))
 	}
-	enough := g.log.adopt(first, last, trust)
+	switch {
+	case suspect || r.chained && !same:
+		g.bury(cuts)
+	case !r.chained: // what was cut before the gap has been read
+		g.bury(cuts.since(r.read))
+	}
+	g.cuts = cuts
+	if doubt > g.doubt {
+		g.distrust(doubt)
+	}
+	enough := g.adopt(first, last)
 	g.ops, g.lost = ops, nil
 	clear(g.stable)
 	delete(r.suspects, g.id)
@@ -316,10 +371,12 @@ func (r *replay) state(g *Group, f *found) {
 
 // finish turns what is left of suspicion into damage.
 func (r *replay) finish() {
-	for id, why := range r.suspects {
-		if g := r.groups[id]; g.lost == nil {
-			g.lost = why
+	for id, s := range r.suspects {
+		g := r.groups[id]
+		if g.lost == nil {
+			g.lost = &s.CorruptError
 		}
+		g.distrust(s.doubt)
 	}
 	for _, g := range r.groups {
 		if g.lost != nil {

@@ -7,15 +7,16 @@ import (
 
 // request is one call of a group that waits to become durable.
 type request struct {
-	g     *Group
-	kind  uint8
-	index uint64   // of kindTruncate and kindCompact
-	key   []byte   // of kindStable
-	val   []byte   // of kindStable
-	recs  []Record // of kindEntry
-	sums  []uint32 // dataSum of each record, computed by the caller
-	size  int64    // of all its records
-	at    int64    // offset of its first record, once encoded
+	g      *Group
+	kind   uint8
+	index  uint64    // of kindTruncate and kindCompact
+	key    []byte    // of kindStable
+	val    []byte    // of kindStable
+	recs   []Record  // of kindEntry
+	sums   []uint32  // dataSum of each record, computed by the caller
+	copies []carried // of kindKeep
+	size   int64     // of all its records
+	at     int64     // offset of its first record, once encoded
 
 	finished bool
 	done     chan error // capacity 1
@@ -49,8 +50,11 @@ func (p *requests) put(r *request) {
 
 // count returns how many records the request makes.
 func (r *request) count() int {
-	if r.kind == kindEntry {
+	switch r.kind {
+	case kindEntry:
 		return len(r.recs)
+	case kindKeep:
+		return len(r.copies)
 	}
 	return 1
 }
@@ -67,6 +71,11 @@ func (r *request) measure() {
 			rec := &r.recs[i]
 			r.size += recordHeaderLen + int64(len(rec.Data)) + int64(len(rec.Extra))
 			r.sums = append(r.sums, dataSum(rec.Data, rec.Extra))
+		}
+	case kindKeep:
+		r.size = 0
+		for i := range r.copies {
+			r.size += r.copies[i].size()
 		}
 	}
 }
@@ -97,6 +106,13 @@ func (e *encoder) request(r *request) {
 			e.record(recordHeader{
 				sum: r.sums[i], group: id, kind: kindEntry, typ: rec.Type, term: rec.Term, index: rec.Index, stamp: rec.Stamp,
 			}, rec.Data, rec.Extra)
+		}
+	case kindKeep:
+		for i := range r.copies {
+			c := &r.copies[i]
+			e.record(recordHeader{
+				sum: c.sum, group: id, kind: c.kind, typ: c.Type, term: c.Term, index: c.Index, stamp: c.Stamp,
+			}, c.Data, c.Extra)
 		}
 	case kindStable:
 		e.record(recordHeader{sum: dataSum(r.val, r.key), group: id, kind: kindStable}, r.val, r.key)

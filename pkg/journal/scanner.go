@@ -90,7 +90,7 @@ type found struct {
 	off  int64
 	good bool
 	key  string // of a stable value
-	val  []byte
+	val  []byte // of a stable value or a state
 }
 
 // records decodes a batch into list. Whole is false if anything in it is bad; known is false if some of its records
@@ -112,7 +112,7 @@ func (s *scanner) records(b *batchHeader, off int64, list []found) (out []found,
 		}
 		f.good = len(body) == 0 && f.sum == 0 || dataSum(body, nil) == f.sum
 		whole = whole && f.good
-		if f.kind == kindStable && f.good {
+		if f.good && (f.kind == kindStable || f.kind == kindState) {
 			f.val, f.key = append([]byte{}, body[:f.length]...), string(body[f.length:])
 		}
 		list = append(list, f)
@@ -122,14 +122,25 @@ func (s *scanner) records(b *batchHeader, off int64, list []found) (out []found,
 	return list, whole && known, known, nil
 }
 
-// entry reads an intact entry once more. Its slices are valid until the scanner is used again.
-func (s *scanner) entry(f *found) (Record, Place, error) {
-	place := Place{Segment: s.segment, Offset: f.off, Length: int32(f.size())}
-	body, err := s.at(f.off+recordHeaderLen, f.size()-recordHeaderLen)
-	if err != nil {
-		return Record{}, place, err
+// visitor is shown intact records. What it is given is valid during the call.
+type visitor struct {
+	entry func(group uint32, rec *Record, p Place) error
+	kept  func(group uint32, k *Kept, p Place) error
+}
+
+// show reads an intact record once more, for a visitor who wants it.
+func (s *scanner) show(f *found, v *visitor) error {
+	if !f.good || !isEntry(f.kind) || f.kind == kindKeep && v.kept == nil || f.kind != kindKeep && v.entry == nil {
+		return nil
 	}
-	return Record{
-		Index: f.index, Term: f.term, Type: f.typ, Stamp: f.stamp, Data: body[:f.length:f.length], Extra: body[f.length:],
-	}, place, nil
+	b, err := s.at(f.off, f.size())
+	if err != nil {
+		return err
+	}
+	place := Place{Segment: s.segment, Offset: f.off, Length: int32(f.size())}
+	rec := f.record(b)
+	if f.kind == kindKeep {
+		return v.kept(f.group, &Kept{rec.Index, rec.Term, decodePieces(rec.Extra), rec.Data}, place)
+	}
+	return v.entry(f.group, &rec, place)
 }

@@ -121,7 +121,7 @@ func (s *script) call(line string) string {
 	case "compact":
 		return brief(g.CompactPrefix(a))
 	case "reset":
-		return brief(g.Reset())
+		return brief(g.Reset(0))
 	case "set":
 		f := strings.Fields(rest)
 		return brief(g.SetStable([]byte(f[0]), []byte(f[1])))

@@ -15,8 +15,11 @@ type ScrubOptions struct {
 	BytesPerSecond int64
 	// Report is called for each damaged place. Default: nobody.
 	Report func(*CorruptError)
-	// Visit is called for every intact entry. The slices of rec are valid during the call. Default: nobody.
+	// Visit is called for every intact entry, where it was appended and where it was moved to. The slices of rec are valid
+	// during the call. Default: nobody.
 	Visit func(group uint32, rec *Record, p Place) error
+	// VisitKept is called for everything intact that Keep wrote. The slices of k are valid during the call. Default: nobody.
+	VisitKept func(group uint32, k *Kept, p Place) error
 }
 
 // Scrub reads every segment but the newest once, oldest first, and compares all checksums. It repairs nothing, and no
@@ -119,7 +122,7 @@ func (s *scrub) batches(expected uint64) error {
 		if h.flags&flagEnd != 0 {
 			return nil
 		}
-		off, expected = off+padded(batchHeaderLen+int64(h.length)), h.number+1
+		off, expected = h.end(off), h.number+1
 	}
 }
 
@@ -133,19 +136,14 @@ func (s *scrub) check(h *batchHeader, off int64) error {
 	if !known {
 		s.damaged(0, 0, off, "header of a record")
 	}
+	visit := visitor{s.opts.Visit, s.opts.VisitKept}
 	for i := range list {
 		f := &list[i]
-		switch {
-		case !f.good:
+		if !f.good {
 			s.damaged(f.group, f.index, f.off, "checksum of the record")
-		case f.kind == kindEntry && s.opts.Visit != nil:
-			rec, p, err := s.scanner.entry(f)
-			if err != nil {
-				return err
-			}
-			if err := s.opts.Visit(f.group, &rec, p); err != nil {
-				return fmt.Errorf("%w: %w", errVisit, err)
-			}
+		}
+		if err := s.show(f, &visit); err != nil {
+			return fmt.Errorf("%w: %w", errVisit, err)
 		}
 	}
 	return nil

@@ -45,7 +45,8 @@ type segments struct {
 
 	mu     sync.Mutex
 	table  map[uint64]*segment
-	spares []string // paths, ready to be renamed
+	leaves map[uint64]struct{} // out of the table, but a crash may bring their files back
+	spares []string            // paths, ready to be renamed
 	open   int
 }
 
@@ -58,7 +59,7 @@ type segment struct {
 }
 
 func newSegments(o *Options) *segments {
-	return &segments{fs: o.FS, dir: o.Dir, size: o.SegmentSize, table: map[uint64]*segment{}}
+	return &segments{fs: o.FS, dir: o.Dir, size: o.SegmentSize, table: map[uint64]*segment{}, leaves: map[uint64]struct{}{}}
 }
 
 func (s *segments) path(segment uint64) string { return filepath.Join(s.dir, segmentName(segment)) }
@@ -173,12 +174,27 @@ func (s *segments) recycle(number uint64) error {
 	if err = errors.Join(err, s.fs.SyncDir(s.dir)); err != nil {
 		return fmt.Errorf("journal: recycle segment %d: %w", number, err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leaves, number)
 	if keep {
-		s.mu.Lock()
 		s.spares = append(s.spares, spare)
-		s.mu.Unlock()
 	}
 	return nil
+}
+
+// oldest returns the oldest segment that a recovery might find.
+func (s *segments) oldest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest := noIndex
+	for n := range s.table {
+		oldest = min(oldest, n)
+	}
+	for n := range s.leaves {
+		oldest = min(oldest, n)
+	}
+	return oldest
 }
 
 // drop takes a segment out of the table and reports whether its file may be written again.
@@ -190,6 +206,7 @@ func (s *segments) drop(number uint64) (bool, error) {
 		return false, ErrNotFound
 	}
 	delete(s.table, number)
+	s.leaves[number] = struct{}{}
 	seg.gone = true
 	if seg.refs > 0 {
 		return false, nil

@@ -4,22 +4,29 @@ package journal
 type place struct {
 	segment uint32 // 0: unknown, a hole
 	offset  uint32
-	length  uint32 // with the top bit set when the record there is known to be damaged
+	length  uint32 // and two bits
 }
 
-const damagedBit = 1 << 31
+const (
+	damagedBit = 1 << 31 // the record there is known to be damaged
+	prunedBit  = 1 << 30 // it has pieces of what was appended
+)
 
 func (p place) whole() bool { return p.segment != 0 && p.length&damagedBit == 0 }
 
 func (p place) public() Place {
-	return Place{Segment: uint64(p.segment), Offset: int64(p.offset), Length: int32(p.length &^ damagedBit)}
+	return Place{Segment: uint64(p.segment), Offset: int64(p.offset), Length: int32(p.length &^ (damagedBit | prunedBit))}
 }
+
+// is reports whether p is the place that callers know as public.
+func (p place) is(public Place) bool { return p.segment != 0 && p.public() == public }
 
 // view says where the entries of one group's log are. It is pure: callers see to the locking.
 //
 //  1. The log is the indexes first … first+len(places)-1, or nothing; first is 0 exactly then.
-//  2. places[i].segment never falls along the log, holes aside, because entries are written in order.
-//  3. A hole, or a damaged place, is an entry that was stored once. It is never taken for absent.
+//  2. A hole, or a damaged place, is an entry that was stored once. It is never taken for absent.
+//
+// Places do not ascend along the log: entries are moved.
 type view struct {
 	first  uint64
 	places []place
@@ -39,98 +46,79 @@ func (v *view) at(index uint64) (place, bool) {
 	return v.places[index-v.first], true
 }
 
-// put sets the place of an entry. Recovery may meet one that does not follow the last: what is beyond it goes, what is
-// missing before it becomes holes; it reports whether the entry did follow.
-func (v *view) put(index uint64, p place) bool {
-	next := v.last() + 1
-	switch {
-	case len(v.places) == 0:
-		v.first, v.places = index, append(v.places, p)
-		return true
-	case index == next:
-		v.places = append(v.places, p)
-		return true
-	case index < next:
-		v.truncate(index)
-	default:
-		v.extend(index - 1)
-	}
+// put adds the entry that follows the last, or the first one.
+func (v *view) put(index uint64, p place) {
 	if len(v.places) == 0 {
 		v.first = index
 	}
 	v.places = append(v.places, p)
-	return false
 }
+
+// set changes the place of an entry that is in the log.
+func (v *view) set(index uint64, p place) { v.places[index-v.first] = p }
 
 // maxHoles bounds what a damaged record can make recovery allocate.
 const maxHoles = 1 << 24
 
-// extend adds holes up to last, or starts again behind a gap that cannot be true.
+// extend adds holes up to last.
 func (v *view) extend(last uint64) {
-	if last-v.last() > maxHoles {
-		v.clear()
-		return
-	}
 	for v.last() < last {
 		v.places = append(v.places, place{})
 	}
 }
 
-// truncate removes index >= from.
+// prepend makes the log begin at first, with holes, or with one if it is empty. It reports false if that would be too
+// many. The log does not begin before.
+func (v *view) prepend(first uint64) bool {
+	switch {
+	case v.first == 0:
+		v.put(first, place{})
+	case v.first-first > maxHoles:
+		return false
+	default:
+		v.places = append(make([]place, v.first-first), v.places...)
+		v.first = first
+	}
+	return true
+}
+
+// truncate removes index >= from, and returns the places.
 //
 //	first ├────────────────┤ last
 //	            from ┊▒▒▒▒▒▒       removed
-func (v *view) truncate(from uint64) {
+func (v *view) truncate(from uint64) []place {
 	switch {
 	case from > v.last():
+		return nil
 	case from <= v.first:
-		v.clear()
-	default:
-		v.places = v.places[:from-v.first]
+		return v.clear()
 	}
+	gone := v.places[from-v.first:]
+	v.places = v.places[:from-v.first]
+	return gone
 }
 
-// compact removes index <= to.
+// compact removes index <= to, and returns the places.
 //
 //	first ├────────────────┤ last
 //	       ▒▒▒▒▒▒┊ to              removed
-func (v *view) compact(to uint64) {
+func (v *view) compact(to uint64) []place {
 	switch {
-	case to < v.first:
+	case v.first == 0 || to < v.first:
+		return nil
 	case to >= v.last():
-		v.clear()
-	default:
-		v.places = v.places[to-v.first+1:]
-		v.first = to + 1
+		return v.clear()
 	}
+	gone := v.places[:to-v.first+1]
+	v.places = v.places[to-v.first+1:]
+	v.first = to + 1
+	return gone
 }
 
-func (v *view) clear() { v.first, v.places = 0, nil }
-
-// adopt makes the log exactly [first, last], as a head says. What is not there becomes holes, and so does everything
-// if trust is false. It reports false if that would be too many.
-func (v *view) adopt(first, last uint64, trust bool) bool {
-	if !trust || first == 0 || v.first > first {
-		v.clear()
-	}
-	if first == 0 {
-		return true
-	}
-	if last < first {
-		v.clear()
-		return false
-	}
-	v.truncate(last + 1)
-	v.compact(first - 1)
-	if last-max(v.last(), first-1) > maxHoles {
-		v.clear()
-		return false
-	}
-	if len(v.places) == 0 {
-		v.first, v.places = first, append(v.places, place{})
-	}
-	v.extend(last)
-	return true
+func (v *view) clear() []place {
+	gone := v.places
+	v.first, v.places = 0, nil
+	return gone
 }
 
 // hole returns the first index that cannot be read.
@@ -141,17 +129,4 @@ func (v *view) hole() (uint64, place, bool) {
 		}
 	}
 	return 0, place{}, false
-}
-
-// uses reports whether an entry lies in the segment.
-func (v *view) uses(segment uint64) bool {
-	for _, p := range v.places {
-		if uint64(p.segment) > segment {
-			return false
-		}
-		if uint64(p.segment) == segment {
-			return true
-		}
-	}
-	return false
 }
