@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,63 +14,109 @@ import (
 	"geminga/integration/harness"
 )
 
-// ackedMessages is how many messages TestAcksSurviveKills publishes.
-const ackedMessages = 10_000
-
-// TestAcksSurviveKills acknowledges every odd message, with receipts, kills every process, and expects exactly the even
-// ones afterwards.
-func TestAcksSurviveKills(t *testing.T) {
-	ctx := deadline(t, 5*time.Minute)
-	// Half of the messages stay unacknowledged: more than a consumer may have by default.
-	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 1, BrokerSets: []string{"maxUnackedMessagesPerConsumer=0"}})
-	client := newClient(t, c.URLs[0])
-	topic := topicName(t)
-	subscribe := func() pulsar.Consumer {
-		return must[pulsar.Consumer](t)(client.Subscribe(pulsar.ConsumerOptions{
-			Topic: topic, SubscriptionName: "s", Type: pulsar.Shared, AckWithResponse: true, ReceiverQueueSize: 5000,
-			AckGroupingOptions: &pulsar.AckGroupingOptions{MaxSize: 1000, MaxTime: 50 * time.Millisecond},
-		}))
-	}
-	consumer := subscribe()
-	publishNumbers(ctx, t, client, topic)
-
-	start := time.Now()
-	var failed atomic.Int64
-	var acks sync.WaitGroup
-	for range ackedMessages {
-		m := must[pulsar.Message](t)(consumer.Receive(ctx))
-		if binary.BigEndian.Uint64(m.Payload())%2 == 1 {
-			acks.Go(func() {
-				if consumer.Ack(m) != nil {
-					failed.Add(1)
-				}
-			})
-		}
-	}
-	received := time.Since(start)
-	acks.Wait()
-	t.Logf("received in %v, all receipts after %v", received, time.Since(start))
-	consumer.Close()
-	if n := failed.Load(); n > 0 {
-		t.Fatalf("%d acknowledgements failed", n)
-	}
-	c.Kill()
-	start = time.Now()
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	consumer = subscribe()
-	t.Logf("subscribed again after %v", time.Since(start))
-	expectEven(ctx, t, consumer)
+// acking is a topic whose messages are numbers, of which some are acknowledged with receipts before every process is
+// killed. Afterwards exactly the others come back.
+type acking struct {
+	*testing.T
+	cluster  *harness.Cluster
+	client   pulsar.Client
+	topic    string
+	messages int
+	batch    int                 // messages of a batch; 1: single messages
+	keep     func(n uint64) bool // the message is not acknowledged
 }
 
-func publishNumbers(ctx context.Context, t *testing.T, client pulsar.Client, topic string) {
-	t.Helper()
-	producer := must[pulsar.Producer](t)(client.CreateProducer(pulsar.ProducerOptions{Topic: topic, DisableBatching: true}))
+func newAcking(t *testing.T) *acking {
+	// A part of the messages stays unacknowledged: more than a consumer may have by default.
+	sets := []string{"maxUnackedMessagesPerConsumer=0", "maxUnackedMessagesPerSubscription=0"}
+	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 1, BrokerSets: sets})
+	return &acking{T: t, cluster: c, client: newClient(t, c.URLs[0]), topic: topicName(t)}
+}
+
+// TestAcksSurviveKills acknowledges every odd one of 200,000 messages: 100,000 holes, in receipts for 20 of them each.
+func TestAcksSurviveKills(t *testing.T) {
+	a := newAcking(t)
+	a.messages, a.batch = 200_000, 1
+	a.keep = func(n uint64) bool { return n%2 == 0 }
+	a.run(20)
+}
+
+// TestPartsOfBatchesSurviveKills acknowledges a third of the messages of every batch, one receipt each.
+func TestPartsOfBatchesSurviveKills(t *testing.T) {
+	a := newAcking(t)
+	a.messages, a.batch = 3_000, 10
+	a.keep = func(n uint64) bool { return n%3 != 0 }
+	a.run(1)
+}
+
+func (a *acking) run(perReceipt int) {
+	ctx := deadline(a.T, 5*time.Minute)
+	const consumers = 4
+	var cs []pulsar.Consumer
+	for range consumers {
+		cs = append(cs, a.subscribe())
+	}
+	start := time.Now()
+	a.publish(ctx)
+	a.Logf("published after %v", time.Since(start))
+	start = time.Now()
+	a.acknowledgeAll(ctx, cs, perReceipt)
+	a.Logf("all receipts after %v", time.Since(start))
+	a.cluster.Kill()
+	start = time.Now()
+	if err := a.cluster.Start(ctx); err != nil {
+		a.Fatal(err)
+	}
+	consumer := a.subscribe()
+	defer consumer.Close()
+	a.Logf("subscribed again after %v", time.Since(start))
+	a.expectKept(ctx, consumer)
+	a.Logf("read again after %v", time.Since(start))
+}
+
+// acknowledgeAll receives every message once, with all consumers at a time, and closes them.
+func (a *acking) acknowledgeAll(ctx context.Context, cs []pulsar.Consumer, perReceipt int) {
+	a.Helper()
+	received, enough := context.WithCancel(ctx)
+	defer enough()
+	var left atomic.Int64
+	left.Store(int64(a.messages))
+	var all sync.WaitGroup
+	errs := make([]error, len(cs))
+	for i, c := range cs {
+		all.Go(func() {
+			errs[i] = a.acknowledge(received, c, perReceipt, func() {
+				if left.Add(-1) == 0 {
+					enough()
+				}
+			})
+		})
+	}
+	all.Wait()
+	for _, c := range cs {
+		c.Close()
+	}
+	if err := errors.Join(errs...); err != nil || left.Load() != 0 {
+		a.Fatalf("%d messages are missing, %v", left.Load(), err)
+	}
+}
+
+func (a *acking) subscribe() pulsar.Consumer {
+	return must[pulsar.Consumer](a.T)(a.client.Subscribe(pulsar.ConsumerOptions{
+		Topic: a.topic, SubscriptionName: "s", Type: pulsar.Shared, AckWithResponse: true, ReceiverQueueSize: 5000,
+		EnableBatchIndexAcknowledgment: true,
+	}))
+}
+
+// publish sends the numbers in order.
+func (a *acking) publish(ctx context.Context) {
+	producer := must[pulsar.Producer](a.T)(a.client.CreateProducer(pulsar.ProducerOptions{
+		Topic: a.topic, DisableBatching: a.batch == 1, BatchingMaxMessages: uint(a.batch), BatchingMaxPublishDelay: time.Second,
+	}))
 	defer producer.Close()
 	var failed atomic.Int64
-	for i := range uint64(ackedMessages) {
-		payload := binary.BigEndian.AppendUint64(nil, i)
+	for n := range uint64(a.messages) {
+		payload := binary.BigEndian.AppendUint64(nil, n)
 		producer.SendAsync(ctx, &pulsar.ProducerMessage{Payload: payload}, func(_ pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
 			if err != nil {
 				failed.Add(1)
@@ -77,15 +124,35 @@ func publishNumbers(ctx context.Context, t *testing.T, client pulsar.Client, top
 		})
 	}
 	if err := producer.FlushWithCtx(ctx); err != nil || failed.Load() > 0 {
-		t.Fatalf("%d sends failed: %v", failed.Load(), err)
+		a.Fatalf("%d sends failed: %v", failed.Load(), err)
 	}
 }
 
-// expectEven receives until nothing comes for five seconds.
-func expectEven(ctx context.Context, t *testing.T, consumer pulsar.Consumer) {
-	t.Helper()
-	defer consumer.Close()
-	seen := map[uint64]int{}
+// acknowledge receives until the context ends, and acknowledges what is not to be kept.
+func (a *acking) acknowledge(ctx context.Context, c pulsar.Consumer, perReceipt int, got func()) error {
+	var ids []pulsar.MessageID
+	for {
+		m, err := c.Receive(ctx)
+		if err != nil {
+			return c.AckIDList(ids)
+		}
+		if !a.keep(binary.BigEndian.Uint64(m.Payload())) {
+			ids = append(ids, m.ID())
+		}
+		if len(ids) == perReceipt {
+			if err := c.AckIDList(ids); err != nil {
+				return err
+			}
+			ids = nil
+		}
+		got()
+	}
+}
+
+// expectKept receives until nothing comes for five seconds.
+func (a *acking) expectKept(ctx context.Context, consumer pulsar.Consumer) {
+	a.Helper()
+	seen := make(map[uint64]int, a.messages)
 	for {
 		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 		m, err := consumer.Receive(wait)
@@ -95,16 +162,18 @@ func expectEven(ctx context.Context, t *testing.T, consumer pulsar.Consumer) {
 		}
 		seen[binary.BigEndian.Uint64(m.Payload())]++
 	}
-	odd, twice := 0, 0
-	for n, times := range seen {
-		if n%2 == 1 {
-			odd++
-		}
-		if times > 1 {
+	acknowledged, twice, missing := 0, 0, 0
+	for n := range uint64(a.messages) {
+		switch times := seen[n]; {
+		case times > 0 && !a.keep(n):
+			acknowledged++
+		case times > 1:
 			twice++
+		case times == 0 && a.keep(n):
+			missing++
 		}
 	}
-	if odd > 0 || twice > 0 || len(seen) != ackedMessages/2 {
-		t.Errorf("%d messages came back, want %d; %d of them had been acknowledged, %d came twice", len(seen), ackedMessages/2, odd, twice)
+	if acknowledged+twice+missing > 0 {
+		a.Errorf("%d messages came back that had been acknowledged, %d came twice, %d did not come", acknowledged, twice, missing)
 	}
 }

@@ -113,7 +113,7 @@ func (c *Cursor) try() {
 		was := len(out)
 		if out = c.m.lookup(out, want); len(out) == was {
 			if len(out) == 0 {
-				c.fetch(s, want)
+				c.fetch(s, c.stretch(s, want, left))
 				return
 			}
 			break
@@ -140,6 +140,27 @@ func (c *Cursor) want(s snapshot, pos ledger.Position, left ledger.Limits) span 
 	}
 	left.Entries = int(min(int64(left.Entries), int64(end-pos.Entry)))
 	return span{ledger: pos.Ledger, first: pos.Entry, max: left}
+}
+
+// stretch makes what is asked of the bookies go on behind deleted entries, as far as they are few side by side: behind
+// many small holes a read for each piece would cost much more than what is read in vain.
+func (c *Cursor) stretch(s snapshot, want span, left ledger.Limits) span {
+	const few = 32
+	size := ledger.EntryID(s.size(s.find(want.ledger)))
+	limit := min(size, want.first+ledger.EntryID(left.Entries))
+	end := want.first + ledger.EntryID(want.max.Entries)
+	for end < limit {
+		next := c.acks.nextClear(want.ledger, end)
+		if next >= limit || next-end > few {
+			break
+		}
+		end = limit
+		if e, ok := c.acks.nextSet(want.ledger, next); ok && e < limit {
+			end = e
+		}
+	}
+	want.max.Entries = int(end - want.first)
+	return want
 }
 
 func (m *ManagedLedger) lookup(out []ledger.Entry, want span) []ledger.Entry {

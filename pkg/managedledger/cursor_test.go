@@ -254,6 +254,40 @@ func TestReadAt(t *testing.T) {
 	})
 }
 
+// TestReadsGoOverSmallHoles: with every second entry deleted a read of the bookies still brings many; over a large hole it
+// does not go.
+func TestReadsGoOverSmallHoles(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.filled(200, 500)
+		pass(5 * time.Second) // out of the cache
+		all := n.results()
+		c := n.mustCursor(managedledger.CursorOptions{Name: "c", Initial: ledger.Earliest})
+		var want []done
+		on(n.sub, func() {
+			for i, d := range all {
+				if i%2 == 1 || i > 100 && i < 190 {
+					c.Delete([]ledger.Position{d.pos}, nil)
+				} else {
+					want = append(want, d)
+				}
+			}
+		})
+		var got []done
+		for {
+			ds, err := n.read(c, 50)
+			mustBe(t, err, nil)
+			if len(ds) == 0 {
+				break
+			}
+			got = append(got, ds...)
+		}
+		expect(t, "read", texts(got), texts(want))
+		if reads := w.cluster.Count(bookietest.Read); reads != 4 {
+			t.Errorf("%d reads", reads)
+		}
+	})
+}
+
 func TestReadErrorMovesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		n := w.filled(5, 50)
