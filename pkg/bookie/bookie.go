@@ -121,6 +121,7 @@ func (b *Bookie) open() error {
 	b.serve()
 	b.work.start(b.enroll)
 	b.work.start(b.watchdog)
+	b.work.start(b.takeSnapshots)
 	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
 	if b.meta != nil {

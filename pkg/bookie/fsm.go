@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -11,20 +12,20 @@ import (
 	"geminga/pkg/ledger"
 )
 
-// errNoSnapshots: the log of a ledger group is its storage and is never compacted, so nothing is ever snapshotted.
-var errNoSnapshots = errors.New("ledger groups have no snapshots")
-
 // fsm applies the log of a ledger group: the pure ledger.Machine, and the index of where entries are.
 //
 // Raft calls it on one goroutine and hands work over through a short channel, so a slow Apply stops the group's main
 // loop. It therefore does nothing but memory work. Readers share the lock only for a lookup, never for I/O.
 //
-// It is deterministic: two replicas that applied the same log have equal machines. The index is derived from the same
-// log, and both are rebuilt by replaying it after a restart.
+// It is deterministic: two replicas that applied the same log have equal machines and equal indexes. After a restart
+// both come from the newest snapshot and the log behind it.
 type fsm struct {
-	health  *health
-	applied atomic.Uint64 // index of the last entry applied
-	applies atomic.Uint64 // proposals applied, for the watchdog
+	health   *health
+	restored func()        // called, if not nil, when a snapshot replaced the state; must not block
+	applied  atomic.Uint64 // index of the last command applied, or in the snapshot restored
+	logged   atomic.Uint64 // index of the last command applied from this replica's own log
+	applies  atomic.Uint64 // proposals applied, for the watchdog
+	bytes    atomic.Int64  // of proposals applied that no snapshot covers
 
 	mu      sync.RWMutex
 	machine *ledger.Machine
@@ -52,7 +53,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		if log.Type == raft.LogCommand {
 			out[i] = f.applyLocked(log)
 		}
+		f.bytes.Add(int64(len(log.Data)))
 		f.applied.Store(log.Index)
+		f.logged.Store(log.Index)
 	}
 	return out
 }
@@ -100,10 +103,42 @@ func (f *fsm) ledgers() int {
 	return f.machine.Len()
 }
 
-// Snapshot implements raft.FSM.
-func (f *fsm) Snapshot() (raft.FSMSnapshot, error) { return nil, errNoSnapshots }
+// Snapshot implements raft.FSM. It costs a small copy for each ledger; the runs are shared, and encoded later.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if !f.health.ok() {
+		return nil, errStopped
+	}
+	f.bytes.Store(0)
+	return f.stateLocked(), nil
+}
 
-// Restore implements raft.FSM.
+func (f *fsm) stateLocked() *fsmState {
+	return &fsmState{applied: f.applied.Load(), machine: f.machine.Clone(), index: f.index.clone()}
+}
+
+// Restore implements raft.FSM. On an error nothing has changed.
 func (f *fsm) Restore(r io.ReadCloser) error {
-	return errors.Join(errNoSnapshots, r.Close())
+	b, err := io.ReadAll(io.LimitReader(r, maxSnapshot))
+	if err = errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	s, err := decodeState(b)
+	if err != nil {
+		return fmt.Errorf("group state: %w", err)
+	}
+	f.adopt(s)
+	if f.restored != nil {
+		f.restored()
+	}
+	return nil
+}
+
+func (f *fsm) adopt(s *fsmState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.machine, f.index = s.machine, s.index
+	f.applied.Store(s.applied)
+	f.bytes.Store(0)
 }

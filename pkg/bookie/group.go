@@ -19,13 +19,15 @@ import (
 // group is a replica of a ledger group.
 type group struct {
 	node
-	opts     *Options
-	record   atomic.Pointer[metadata.GroupInfo] // as last seen
-	store    journalStore
-	fsm      *fsm
-	proposer *proposer
-	intake   *intake       // of the bookie
-	stopped  chan struct{} // it serves no more
+	opts      *Options
+	record    atomic.Pointer[metadata.GroupInfo] // as last seen
+	store     journalStore
+	snapshots *snapshotStore
+	fsm       *fsm
+	metrics   *metrics
+	proposer  *proposer
+	intake    *intake       // of the bookie
+	stopped   chan struct{} // it serves no more
 
 	stall stall // watchdog's
 	rate  rate
@@ -54,22 +56,26 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	if err := jg.Damaged(); err != nil {
 		return nil, fmt.Errorf("%w: group %d: %w", ErrDamaged, info.ID, err)
 	}
-	g := &group{
-		opts: d.opts, store: newJournalStore(jg, d.opts.RecentBytes), intake: d.intake, stopped: make(chan struct{}),
+	snaps, err := openSnapshotStore(d.opts.FS, snapshotDir(d.opts.DataDir, info.ID), d.log)
+	if err != nil {
+		return nil, fmt.Errorf("snapshots of group %d: %w", info.ID, err)
 	}
+	g := &group{opts: d.opts, snapshots: snaps, metrics: d.metrics, intake: d.intake, stopped: make(chan struct{})}
 	self := d.links.self.bookieID
 	g.record.Store(&info)
 	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
 	g.book, g.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
 	g.fsm = newFSM(g.health)
+	g.store = newJournalStore(jg, d.opts.RecentBytes, snaps, g.fsm.logged.Load)
 	if err := bootstrap(g.store, info.Founding(self)); err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
 	}
 	g.proposer = newProposer(d.opts, d.metrics)
-	err := g.start(d.links, d.opts.Raft, nodeOptions{
+	err = g.start(d.links, d.opts.Raft, nodeOptions{
 		id: info.ID, timeout: groupTimeout(self, info.Replicas, d.opts.Raft), fsm: g.fsm,
-		store: &guardedStore{store: g.store, health: g.health, stop: g.stop}, snapshots: raft.NewDiscardSnapshotStore(),
-		onReady: func(leading bool) { d.metrics.leading(leading) },
+		store:     &guardedStore{store: g.store, health: g.health, stop: g.stop},
+		snapshots: &lockedSnapshots{SnapshotStore: snaps, log: g.store, diverged: g.health.fail},
+		onReady:   func(leading bool) { d.metrics.leading(leading) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
@@ -117,19 +123,22 @@ func bootstrap(s journalStore, founders []string) error {
 	}
 	last, _ := s.LastIndex() // is never an error
 	if len(done) > 0 {
-		if last == 0 {
-			return fmt.Errorf("%w: its log is gone", ErrDamaged)
+		if _, ok := s.snapshots.newest(); last == 0 && !ok {
+			return fmt.Errorf("%w: its log is gone, and it has no snapshot", ErrDamaged)
 		}
-		return nil
+		return settle(s, s.snapshots)
 	}
 	if len(founders) == 0 {
-		if last == 0 {
+		if _, ok := s.snapshots.newest(); last == 0 && !ok {
 			return nil
 		}
-		return s.Set([]byte(bootstrapKey), []byte{1}) // from now on there is something to lose
+		if err := s.Set([]byte(bootstrapKey), []byte{1}); err != nil { // from now on there is something to lose
+			return err
+		}
+		return settle(s, s.snapshots)
 	}
-	if last > 1 {
-		return fmt.Errorf("%w: its log has entries, but it was never bootstrapped", ErrDamaged)
+	if _, ok := s.snapshots.newest(); ok || last > 1 {
+		return fmt.Errorf("%w: it has entries or a snapshot, but it was never bootstrapped", ErrDamaged)
 	}
 	if last == 0 {
 		entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configurationOf(founders))}

@@ -1,8 +1,11 @@
 package bookie
 
 import (
+	"maps"
+	"slices"
 	"sort"
 
+	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
 )
 
@@ -17,6 +20,9 @@ type run struct {
 }
 
 func (r run) end() ledger.EntryID { return r.first + ledger.EntryID(r.count) - 1 }
+
+// piece is where the body is in its proposal.
+func (r run) piece() journal.Piece { return journal.Piece{Offset: r.offset, Length: r.length} }
 
 // index says where the entries of a group's ledgers are: for each ledger its runs, in order, without gaps.
 //
@@ -41,20 +47,24 @@ func (x *index) update(id ledger.ID, change ledger.Change, r run) {
 	}
 }
 
-// truncate forgets what lies after last.
+// truncate forgets what lies after last. It changes a copy of the runs: see clone.
 func (x *index) truncate(id ledger.ID, last ledger.EntryID) {
 	runs := x.ledgers[id]
 	n := sort.Search(len(runs), func(i int) bool { return runs[i].first > last })
-	runs = runs[:n]
-	if n > 0 && runs[n-1].end() > last {
-		runs[n-1].count = uint32(last - runs[n-1].first + 1) // the body stays longer: readers count
-	}
 	if n == 0 {
 		delete(x.ledgers, id)
 		return
 	}
+	runs = slices.Clone(runs[:n])
+	if runs[n-1].end() > last {
+		runs[n-1].count = uint32(last - runs[n-1].first + 1) // the body stays longer: readers count
+	}
 	x.ledgers[id] = runs
 }
+
+// clone returns a copy that shares the runs. What is appended later lies behind the end of the copy's slices, and
+// nothing else ever changes a run in place.
+func (x *index) clone() *index { return &index{ledgers: maps.Clone(x.ledgers)} }
 
 // find returns the run that holds an entry.
 func (x *index) find(id ledger.ID, entry ledger.EntryID) (run, bool) {

@@ -40,7 +40,11 @@ func (gs *groups) leave(id ledger.GroupID) {
 		gs.deps.metrics.opened(-1)
 		g.close(context.Background())
 	}
-	if err := jg.Reset(0); err != nil {
+	err := removeSnapshots(gs.deps.opts.FS, snapshotDir(gs.deps.opts.DataDir, id)) // first: without them a log is noticed
+	if err == nil {
+		err = jg.Reset(0)
+	}
+	if err != nil {
 		gs.deps.log.Error("cannot forget a replica; it is tried again", "group", id, "error", err)
 		return
 	}

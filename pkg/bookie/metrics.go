@@ -25,6 +25,8 @@ type metrics struct {
 	watchers  metric.Int64UpDownCounter
 	rot       metric.Int64Counter
 	rounds    metric.Int64Counter
+	snapshots metric.Int64Counter
+	snapBytes metric.Int64Counter
 
 	ok, refused, unknown metric.MeasurementOption
 }
@@ -36,7 +38,7 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		refused: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "refused"))),
 		unknown: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "unknown"))),
 	}
-	var errs [12]error
+	var errs [14]error
 	m.proposals, errs[0] = meter.Int64Counter("geminga.bookie.proposals", metric.WithDescription("Raft proposals answered, by outcome"))
 	m.bytes, errs[1] = meter.Int64Counter("geminga.bookie.proposal.bytes", metric.WithUnit("By"), metric.WithDescription("bytes proposed"))
 	m.commands, errs[2] = meter.Int64Counter("geminga.bookie.submissions", metric.WithDescription("runs of commands gathered into proposals"))
@@ -51,7 +53,14 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	m.watchers, errs[9] = meter.Int64UpDownCounter("geminga.bookie.watchers", metric.WithDescription("open watches of metadata"))
 	m.rot, errs[10] = meter.Int64Counter("geminga.bookie.scrub.damage", metric.WithDescription("damaged places that scrubbing met, in each round again"))
 	m.rounds, errs[11] = meter.Int64Counter("geminga.bookie.scrub.rounds", metric.WithDescription("times that scrubbing has read the journal"))
+	m.snapshots, errs[12] = meter.Int64Counter("geminga.bookie.snapshots", metric.WithDescription("snapshots of ledger groups taken here"))
+	m.snapBytes, errs[13] = meter.Int64Counter("geminga.bookie.snapshot.bytes", metric.WithUnit("By"), metric.WithDescription("size of the snapshots of ledger groups taken here"))
 	return m, errors.Join(errs[:]...)
+}
+
+func (m *metrics) snapshot(size int64) {
+	m.snapshots.Add(context.Background(), 1)
+	m.snapBytes.Add(context.Background(), size)
 }
 
 func (m *metrics) queued(n int) { m.queue.Add(context.Background(), int64(n)) }

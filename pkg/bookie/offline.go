@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
@@ -23,7 +24,7 @@ import (
 //	     │        └── each intact record ──▶ damage of entries ──────┤──▶ Verify
 //	     ├── raft.db, snapshots of the metadata group ───────────────┘
 //	     │
-//	     └── log of a group ──▶ fsm, as when a bookie starts ──▶ Ledgers, Dump
+//	     └── newest snapshot and log of a group ──▶ fsm, as when a bookie starts ──▶ Ledgers, Dump
 //
 // Which entries of a group's log are committed is not on the disk: raft learns it from a majority. Ledgers and Dump
 // apply the whole log, as if all of it were committed. What the newest entries brought may therefore be taken back, and
@@ -83,7 +84,7 @@ func (d *Offline) open(ctx context.Context) (err error) {
 	if d.lock, err = o.FS.Lock(filepath.Join(o.DataDir, lockFile)); err != nil {
 		return inUse(o.DataDir, err)
 	}
-	d.journal, err = journal.OpenReader(ctx, journal.ReadOptions{Dir: o.JournalDir, FS: o.FS, Visit: d.entries.visit})
+	d.journal, err = journal.OpenReader(ctx, journal.ReadOptions{Dir: o.JournalDir, FS: o.FS, Visit: d.entries.visit, VisitKept: d.entries.visitKept})
 	if isNotExist(err) {
 		return fmt.Errorf("no journal in %s: the bookie never ran, or its journal is elsewhere: %w", o.JournalDir, err)
 	}
@@ -168,17 +169,21 @@ type Applied struct {
 	fsm *fsm
 }
 
-// apply replays the log of a group. It stops at the first entry that cannot be read: what follows depends on it.
+// apply restores the newest snapshot of a group and replays its log behind it. It stops at the first entry that cannot be
+// read: what follows depends on it.
 func (d *Offline) apply(ctx context.Context, g journal.GroupInfo) (*Applied, error) {
 	id := ledger.GroupID(g.ID)
 	if a := d.applied[id]; a != nil {
 		return a, nil
 	}
 	a := &Applied{Group: id, Err: g.Damage, fsm: newFSM(newHealth(nil))}
-	if g.First > 1 {
+	if err := d.restore(a); err != nil {
+		return nil, err
+	}
+	if g.First > a.Index+1 {
 		a.Err = errors.Join(fmt.Errorf("the log begins at entry %d: what was before is not here", g.First), g.Damage)
 	}
-	for i := g.First; i <= g.Last && i > 0; i++ {
+	for i := max(g.First, a.Index+1); i <= g.Last && g.First > 0; i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -196,6 +201,33 @@ func (d *Offline) apply(ctx context.Context, g journal.GroupInfo) (*Applied, err
 	}
 	d.applied[id] = a
 	return a, nil
+}
+
+// restore begins with the newest snapshot that is whole, if there is one.
+func (d *Offline) restore(a *Applied) error {
+	snaps, err := d.snapshots(a.Group)
+	if err != nil {
+		return err
+	}
+	newest, ok := snaps.newest()
+	if !ok {
+		return nil
+	}
+	_, r, err := snaps.Open(newest.ID)
+	if err != nil {
+		return err
+	}
+	a.Index = newest.Index
+	return a.fsm.Restore(r)
+}
+
+// snapshots reads the snapshots of a group; there need not be any.
+func (d *Offline) snapshots(id ledger.GroupID) (*snapshotStore, error) {
+	s := &snapshotStore{fs: d.opts.FS, dir: snapshotDir(d.opts.DataDir, id), log: slog.New(slog.DiscardHandler)}
+	if err := s.load(false); err != nil && !isNotExist(err) {
+		return nil, fmt.Errorf("snapshots of group %d: %w", id, err)
+	}
+	return s, nil
 }
 
 // OfflineLedger is a ledger as the log of its group makes it.

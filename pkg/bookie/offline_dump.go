@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"geminga/pkg/journal"
@@ -22,7 +23,7 @@ type DumpedEntry struct {
 	Group   ledger.GroupID
 	Index   uint64 // of the proposal in the group's log
 	Segment uint64
-	Offset  int64 // of the payload in the segment
+	Offset  int64 // of the payload in the segment; 0: only parts of the record are left, and it was not looked for
 	CRC     uint32
 	Payload []byte // what is there, damaged or not
 	Err     error  // of damage: ledger.ErrUnreadable; then CRC is what it should be
@@ -76,18 +77,22 @@ func (d *Offline) find(ctx context.Context, id ledger.ID) (*OfflineLedger, error
 // dumpRun hands out the entries of one append command that are in the range.
 func (d *Offline) dumpRun(l *OfflineLedger, r run, want DumpRange, visit func(*DumpedEntry) error) error {
 	group := l.Applied.Group
-	var rec journal.Record
-	if err := d.journal.Get(uint32(group), r.index, &rec); err != nil {
-		return err // it was applied: it is there
+	body, err := d.journal.ReadPiece(uint32(group), r.index, r.piece(), nil)
+	if isLost(err) {
+		return d.dumpLost(l, r, want, visit, err)
 	}
-	place, _ := d.journal.Place(uint32(group), r.index)
-	body := rec.Data[r.offset : r.offset+r.length]
+	if err != nil {
+		return err
+	}
+	place, whole := d.place(uint32(group), r.index)
 	for id := r.first; id <= min(r.end(), want.Last); id++ {
 		e := DumpedEntry{Ledger: l.ID, Entry: id, Group: group, Index: r.index, Segment: place.Segment}
 		var ok bool
 		at := place.DataOffset() + int64(r.offset+r.length) - int64(len(body)) + ledger.EntryHeaderLen
 		if e.Payload, e.CRC, body, ok = ledger.CutEntry(body); ok {
-			e.Offset = at
+			if whole {
+				e.Offset = at
+			}
 			if got := ledger.Checksum(e.Payload); got != e.CRC {
 				e.Err = fmt.Errorf("%w: checksum %08x, expected %08x", ledger.ErrUnreadable, got, e.CRC)
 			}
@@ -102,4 +107,27 @@ func (d *Offline) dumpRun(l *OfflineLedger, r run, want DumpRange, visit func(*D
 		}
 	}
 	return nil
+}
+
+// isLost says whether a record is damaged, or not here: its replica would fetch it from others.
+func isLost(err error) bool {
+	return errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNotFound)
+}
+
+// dumpLost hands out the entries of a command whose bytes are not here.
+func (d *Offline) dumpLost(l *OfflineLedger, r run, want DumpRange, visit func(*DumpedEntry) error, why error) error {
+	for id := max(r.first, want.First); id <= min(r.end(), want.Last); id++ {
+		e := DumpedEntry{Ledger: l.ID, Entry: id, Group: l.Applied.Group, Index: r.index, Err: fmt.Errorf("%w: %w", ledger.ErrUnreadable, why)}
+		if err := visit(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place returns where a record is, and whether all of it is there: what is left of one has no header of a command.
+func (d *Offline) place(group uint32, index uint64) (journal.Place, bool) {
+	p, ok := d.journal.Place(group, index)
+	_, err := d.journal.ReadPiece(group, index, journal.Piece{Length: 1}, nil)
+	return p, ok && err == nil
 }

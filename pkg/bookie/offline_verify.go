@@ -30,16 +30,17 @@ type Torn struct {
 
 // VerifyReport is what Verify found.
 type VerifyReport struct {
-	Clean     bool     `json:"clean"`
-	Segments  int      `json:"segments"`
-	Batches   int      `json:"batches"`
-	Records   int      `json:"records"`      // entries of group logs, in the journal
-	Entries   int      `json:"entries"`      // of ledgers
-	Bytes     int64    `json:"bytes"`        // payload of the entries of ledgers
-	Metadata  int      `json:"metadataLogs"` // entries of the metadata group's log
-	Snapshots int      `json:"metadataSnapshots"`
-	Torn      []Torn   `json:"torn"`
-	Damage    []Damage `json:"damage"`
+	Clean          bool     `json:"clean"`
+	Segments       int      `json:"segments"`
+	Batches        int      `json:"batches"`
+	Records        int      `json:"records"`      // entries of group logs, in the journal
+	Entries        int      `json:"entries"`      // of ledgers
+	Bytes          int64    `json:"bytes"`        // payload of the entries of ledgers
+	Metadata       int      `json:"metadataLogs"` // entries of the metadata group's log
+	Snapshots      int      `json:"metadataSnapshots"`
+	GroupSnapshots int      `json:"ledgerGroupSnapshots"`
+	Torn           []Torn   `json:"torn"`
+	Damage         []Damage `json:"damage"`
 }
 
 // Verify says what is damaged. Every record of the journal and every entry in it was compared with its checksum when the
@@ -66,6 +67,11 @@ func (d *Offline) Verify() (*VerifyReport, error) {
 		})
 	}
 	r.Damage = append(r.Damage, d.entries.damage...)
+	for _, g := range d.journal.Groups() {
+		if err := d.verifySnapshots(ledger.GroupID(g.ID), r); err != nil {
+			return nil, err
+		}
+	}
 	if d.meta != nil {
 		if err := d.meta.verify(r); err != nil {
 			return nil, err
@@ -73,6 +79,21 @@ func (d *Offline) Verify() (*VerifyReport, error) {
 	}
 	r.Clean = len(r.Damage) == 0
 	return r, nil
+}
+
+// verifySnapshots compares the checksums of a group's snapshots.
+func (d *Offline) verifySnapshots(id ledger.GroupID, r *VerifyReport) error {
+	snaps, err := d.snapshots(id)
+	if err != nil {
+		return err
+	}
+	r.GroupSnapshots += len(snaps.metas) + len(snaps.damaged)
+	for _, m := range snaps.damaged {
+		r.Damage = append(r.Damage, Damage{
+			File: filepath.Join(snapshotsDir, fmt.Sprint(id), m.ID), Group: id, Index: m.Index, Reason: "checksum of the snapshot",
+		})
+	}
+	return nil
 }
 
 func segmentFile(n uint64) string { return filepath.Join("journal", journal.SegmentName(n)) }
@@ -103,6 +124,28 @@ func (c *entryCheck) visit(group uint32, rec *journal.Record, p journal.Place) e
 			end := p.DataOffset() + int64(len(rec.Data)-len(tail))
 			c.body(&cmd, d, end-int64(len(cmd.Body)))
 		}
+		rest = tail
+	}
+	return nil
+}
+
+// visitKept is called with what is left of a record, or was fetched: framed entries, one after the other.
+func (c *entryCheck) visitKept(group uint32, k *journal.Kept, p journal.Place) error {
+	d := Damage{File: segmentFile(p.Segment), Group: ledger.GroupID(group), Index: k.Index, Segment: p.Segment}
+	for rest := k.Data; len(rest) > 0; {
+		d.Offset = p.DataOffset() + int64(len(k.Data)-len(rest))
+		payload, crc, tail, ok := ledger.CutEntry(rest)
+		if !ok {
+			d.Reason = "broken frame of an entry"
+			c.damage = append(c.damage, d)
+			return nil
+		}
+		if got := ledger.Checksum(payload); got != crc {
+			d.Reason = fmt.Sprintf("checksum of the entry is %08x, expected %08x", got, crc)
+			c.damage = append(c.damage, d)
+		}
+		c.entries++
+		c.bytes += int64(len(payload))
 		rest = tail
 	}
 	return nil

@@ -53,6 +53,9 @@ type Options struct {
 	WatchBuffer      int           // events a watcher may be behind; default 8192
 	MinFreeSpace     uint64        // below it no entries are taken; default 256 MiB
 
+	SnapshotLogBytes int64 // a group's log grows by this between two snapshots, at least; default 64 MiB
+	TrailingLogBytes int64 // of a group's log that stay behind a snapshot for replicas that lag; default 64 MiB, negative: none
+
 	ScrubBytesPerSecond int64 // how fast the journal is read to find damage; default 4 MiB/s, negative: never
 
 	Logger        *slog.Logger
@@ -102,6 +105,8 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.StallTimeout, 30*time.Second)
 	setDefault(&o.WatchBuffer, 8192)
 	setDefault(&o.MinFreeSpace, 256<<20)
+	setDefault(&o.SnapshotLogBytes, 64<<20)
+	setDefault(&o.TrailingLogBytes, 64<<20)
 	setDefault(&o.ScrubBytesPerSecond, 4<<20)
 	setDefault(&o.Journal.WriteTimeout, 4*time.Second) // with an election after it, a hung disk costs less than 10 s
 	o.Raft.ensureDefaults()

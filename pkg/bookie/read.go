@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 
 	"geminga/pkg/ledger"
@@ -100,14 +99,9 @@ func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, 
 	if !found {
 		return nil, 0, r.absent(ctx, st, exists)
 	}
-	var rec raft.Log
-	if err := r.group.store.GetLog(run.index, &rec); err != nil {
+	if body, err = r.group.store.body(run); err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
 	}
-	if uint64(run.offset)+uint64(run.length) > uint64(len(rec.Data)) {
-		return nil, 0, fmt.Errorf("%w: its place is beyond the end of the record", ledger.ErrUnreadable)
-	}
-	body = rec.Data[run.offset : run.offset+run.length]
 	for i := run.first; i < r.next; i++ {
 		if _, body, err = ledger.NextEntry(body); err != nil {
 			return nil, 0, err

@@ -13,7 +13,7 @@ import (
 // It holds no copies either: a proposal's bytes, and those of a received message, belong to the log once they are stored
 // and are never changed.
 //
-// INVARIANT: logs are contiguous and end at the last index of the log, or there are none.
+// INVARIANT: logs are contiguous, none is before the log's first index, and they end at its last, or there are none.
 type recent struct {
 	limit int
 
@@ -58,6 +58,17 @@ func (r *recent) get(index uint64, log *raft.Log) bool {
 	}
 	*log = r.logs[index-r.logs[0].Index]
 	return true
+}
+
+// compacted drops the entries up to and including an index.
+func (r *recent) compacted(to uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for n < len(r.logs) && r.logs[n].Index <= to {
+		n++
+	}
+	r.dropLocked(n)
 }
 
 // forget drops everything: the log was cut.

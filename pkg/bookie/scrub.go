@@ -69,13 +69,14 @@ func (s *scrubber) round(ctx context.Context) {
 				File: segmentFile(c.Segment), Group: ledger.GroupID(c.Group), Index: c.Index, Segment: c.Segment, Offset: c.Offset, Reason: c.Reason,
 			})
 		},
+		VisitKept: func(group uint32, k *journal.Kept, p journal.Place) error {
+			err := check.visitKept(group, k, p)
+			s.report(&check, &places)
+			return err
+		},
 		Visit: func(group uint32, rec *journal.Record, p journal.Place) error {
 			err := check.visit(group, rec, p)
-			for _, d := range check.damage {
-				places++
-				s.found(d)
-			}
-			check.damage = check.damage[:0]
+			s.report(&check, &places)
 			return err
 		},
 	})
@@ -87,6 +88,15 @@ func (s *scrubber) round(ctx context.Context) {
 		s.b.metrics.scrubbed()
 		s.b.log.Info("scrubbed the journal", "bytes", n, "entries", check.entries, "damaged", places, "took", time.Since(begun))
 	}
+}
+
+// report takes over what a check has found.
+func (s *scrubber) report(check *entryCheck, places *int) {
+	for _, d := range check.damage {
+		*places++
+		s.found(d)
+	}
+	check.damage = check.damage[:0]
 }
 
 func (s *scrubber) found(d Damage) {

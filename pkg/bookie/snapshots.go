@@ -99,3 +99,31 @@ func (s *lockedSink) Close() error {
 	defer s.store.mu.Unlock()
 	return s.SnapshotSink.Close()
 }
+
+// settle makes the log of a ledger group fit its snapshots, before raft reads either. It returns ErrDamaged when they
+// cannot fit: then only a fresh snapshot of the leader helps.
+//
+//	snapshot        S                      S                    S                      S
+//	log      first ──┼── last     ── last  ┊           ── other ┼── last               ┊  first ──
+//	         fits                 removed: it was      removed: it was                 damaged
+//	                              installed            installed, see healLog
+//
+// What was committed for certain, because the log agrees with an older snapshot there, stays kept in the journal.
+func settle(store journalStore, snaps *snapshotStore) error {
+	first, last := store.group.FirstIndex(), store.group.LastIndex()
+	newest, ok := snaps.newest()
+	for _, d := range snaps.damaged {
+		if d.Index > max(newest.Index, last) {
+			return fmt.Errorf("%w: its snapshot of index %d, and its log ends at %d", ErrDamaged, d.Index, last)
+		}
+	}
+	switch {
+	case last == 0:
+		return nil
+	case first > newest.Index+1:
+		return fmt.Errorf("%w: its log begins at %d, its snapshot ends at %d", ErrDamaged, first, newest.Index)
+	case ok && (last < newest.Index || disagrees(store, &newest)):
+		return store.clear(snaps.agreed(store))
+	}
+	return nil
+}

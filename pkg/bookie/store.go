@@ -19,22 +19,21 @@ type store interface {
 
 // journalStore is a group's view of the journal as raft's log and stable store. A write returns when it is durable,
 // or when the journal's deadline for writes is over: raft's main loop never hangs in it for ever.
+//
+// A record that leaves the log at its front stays in the journal as a kept one, because the ledgers are made of it: see
+// reclaim. Committed says up to where the log is known to be committed.
 type journalStore struct {
-	group  *journal.Group
-	recent *recent
+	group     *journal.Group
+	recent    *recent
+	snapshots *snapshotStore
+	committed func() uint64
 }
 
-func newJournalStore(g *journal.Group, recentBytes int) journalStore {
-	return journalStore{g, &recent{limit: recentBytes}}
+func newJournalStore(g *journal.Group, recentBytes int, snaps *snapshotStore, committed func() uint64) journalStore {
+	return journalStore{group: g, recent: &recent{limit: recentBytes}, snapshots: snaps, committed: committed}
 }
 
-var (
-	_ store                  = journalStore{}
-	_ raft.MonotonicLogStore = journalStore{}
-)
-
-// IsMonotonic implements raft.MonotonicLogStore: the journal takes no gaps.
-func (s journalStore) IsMonotonic() bool { return true }
+var _ store = journalStore{}
 
 // FirstIndex implements raft.LogStore.
 func (s journalStore) FirstIndex() (uint64, error) { return s.group.FirstIndex(), nil }
@@ -61,6 +60,16 @@ func (s journalStore) GetLog(index uint64, log *raft.Log) error {
 	return nil
 }
 
+// body returns the framed entries of a run, whether its record is still in the log or kept. The error is
+// journal.ErrNotFound when the bytes are not here, and journal.ErrCorrupt when they are damaged.
+func (s journalStore) body(r run) ([]byte, error) {
+	var rec raft.Log
+	if s.recent.get(r.index, &rec) && uint64(r.offset)+uint64(r.length) <= uint64(len(rec.Data)) {
+		return rec.Data[r.offset : r.offset+r.length], nil
+	}
+	return s.group.ReadPiece(r.index, r.piece(), nil)
+}
+
 // StoreLog implements raft.LogStore.
 func (s journalStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
 
@@ -73,6 +82,12 @@ func (s journalStore) StoreLogs(logs []*raft.Log) error {
 			recs[i].Stamp = l.AppendedAt.UnixNano()
 		}
 	}
+	// Raft goes on behind a snapshot that it installed without a word about the log before it. The journal takes no gaps.
+	if last := s.group.LastIndex(); last != 0 && recs[0].Index > last+1 {
+		if err := s.clear(s.committed()); err != nil {
+			return err
+		}
+	}
 	if err := s.group.Append(recs); err != nil {
 		return err
 	}
@@ -80,22 +95,48 @@ func (s journalStore) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// clear empties the log. Records up to committed stay kept, the others are gone.
+func (s journalStore) clear(committed uint64) error {
+	s.recent.forget()
+	if err := s.group.TruncateSuffix(committed + 1); err != nil {
+		return err
+	}
+	return s.group.CompactPrefix(committed)
+}
+
+// trailing is how many entries at the end of the log have no more than limit bytes.
+func (s journalStore) trailing(limit int64) uint64 {
+	first, last := s.group.FirstIndex(), s.group.LastIndex()
+	n := uint64(0)
+	for i := last; i >= first && i > 0; i-- {
+		p, err := s.group.Place(i)
+		if limit -= int64(p.Length); err != nil || limit < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
 // DeleteRange implements raft.LogStore.
 //
 //	log          first ├──────────────┤ last
-//	suffix             ·     [min ────┤··· max]
-//	prefix   [min ·····├──── max]     ·
+//	prefix   [min ·····├──── max]     ·          of what a snapshot covers; what the older one does not cover stays
+//	suffix             ·     [min ────┤··· max]  of what was never committed, so no snapshot covers it
 //	middle             · [min ── max] ·          raft never asks for it
 func (s journalStore) DeleteRange(lo, hi uint64) error {
-	s.recent.forget() // first: nobody may get what is not there any more
 	first, last := s.group.FirstIndex(), s.group.LastIndex()
+	newest, _ := s.snapshots.newest()
 	switch {
 	case last == 0 || lo > last || hi < first || lo > hi:
 		return nil
-	case hi >= last:
-		return s.group.TruncateSuffix(max(lo, first))
-	case lo <= first:
+	case lo <= first && hi <= newest.Index:
+		hi = min(hi, s.snapshots.floor())
+		s.recent.compacted(hi) // first: nobody may get what is not there any more
 		return s.group.CompactPrefix(hi)
+	case hi >= last:
+		s.recent.forget()
+		return s.group.TruncateSuffix(max(lo, first))
 	}
 	return fmt.Errorf("cannot delete [%d, %d] from the middle of [%d, %d]", lo, hi, first, last)
 }
@@ -144,12 +185,6 @@ type guardedStore struct {
 	store
 	health *health
 	stop   <-chan struct{} // the replica is closing
-}
-
-// IsMonotonic passes the answer of the store on.
-func (s *guardedStore) IsMonotonic() bool {
-	m, ok := s.store.(raft.MonotonicLogStore)
-	return ok && m.IsMonotonic()
 }
 
 // GetLog implements raft.LogStore. A damaged entry reads as one that does nothing; the machine of a failed replica

@@ -107,6 +107,17 @@ func (m *Machine) Ledgers() iter.Seq2[ID, State] {
 	}
 }
 
+// Clone returns an independent copy, at the cost of one small copy for each ledger.
+func (m *Machine) Clone() *Machine {
+	states := make([]State, 0, len(m.ledgers))
+	out := make(map[ID]*State, len(m.ledgers))
+	for id, st := range m.ledgers {
+		states = append(states, *st)
+		out[id] = &states[len(states)-1]
+	}
+	return &Machine{ledgers: out}
+}
+
 // Apply carries out one command. It keeps nothing of c. A command that fails changes nothing.
 func (m *Machine) Apply(c *Command) (Result, Change) {
 	if !invariant.Enabled {
