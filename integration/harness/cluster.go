@@ -32,6 +32,7 @@ type Cluster struct {
 
 	opts            Options
 	service, gossip []string // of the bookies
+	members         []string // of the metadata group, as bookied init wants them
 }
 
 // NewCluster initializes the data directories and writes the command lines. Nothing runs yet.
@@ -59,7 +60,7 @@ func NewCluster(o Options) (*Cluster, error) {
 		}
 		c.Bookies = append(c.Bookies, c.bookie(bookied, bookieAddrs{id, dir, service[i], gossip[i], take()}, gossip))
 	}
-	c.service, c.gossip = service, gossip
+	c.service, c.gossip, c.members = service, gossip, members
 	for range o.Brokers {
 		p, err := c.NewBroker(o.BrokerSets...)
 		if err != nil {
@@ -68,6 +69,49 @@ func NewCluster(o Options) (*Cluster, error) {
 		c.Brokers = append(c.Brokers, p)
 	}
 	return c, nil
+}
+
+// NewBookie prepares one more bookie, which is no member of the metadata group. It is not started.
+func (c *Cluster) NewBookie(id string) (*Proc, error) {
+	bookied, err := binary(c.opts.Bin, "bookied")
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := freeAddrs(3)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(c.opts.Dir, id)
+	if err := initBookie(bookied, dir, id, c.members); err != nil {
+		return nil, err
+	}
+	p := c.bookie(bookied, bookieAddrs{id, dir, addrs[0], addrs[1], addrs[2]}, c.gossip)
+	c.Bookies = append(c.Bookies, p)
+	return p, nil
+}
+
+// Order runs a command of bookied that orders something of a bookie, and returns what it printed.
+func (c *Cluster) Order(ctx context.Context, command, id string, args ...string) (string, error) {
+	bookied, err := binary(c.opts.Bin, "bookied")
+	if err != nil {
+		return "", err
+	}
+	args = append([]string{command, "--bookies", strings.Join(c.service, ","), "--id", id}, args...)
+	out, err := exec.CommandContext(ctx, bookied, args...).CombinedOutput()
+	return string(out), err
+}
+
+// Wipe empties a bookie's data directory and prepares it again under the same id, as if its disk had been replaced.
+func (c *Cluster) Wipe(id string) error {
+	bookied, err := binary(c.opts.Bin, "bookied")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(c.opts.Dir, id)
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return initBookie(bookied, dir, id, c.members)
 }
 
 type bookieAddrs struct{ id, dir, service, gossip, http string }

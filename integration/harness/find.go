@@ -48,6 +48,20 @@ func (c *Cluster) OwnerOf(ctx context.Context, topic string) (*Proc, error) {
 	return nil, errors.Join(errs...)
 }
 
+// Group is what a bookie says of a ledger group.
+type Group struct {
+	Group    uint32
+	LeaderID string `json:"leaderId"`
+	Replicas []string
+}
+
+// Groups lists the replicas that a bookie runs.
+func Groups(ctx context.Context, bookie *Proc) ([]Group, error) {
+	var status struct{ Groups []Group }
+	err := getJSON(ctx, bookie.HTTP, "/status", &status)
+	return status.Groups, err
+}
+
 // LeaderOf returns the bookie that leads the group of the topic's open ledger.
 func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
 	owner, err := c.OwnerOf(ctx, topic)

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"geminga/pkg/bookie"
+	"geminga/pkg/bookieclient"
+	"geminga/pkg/metadata"
+)
+
+// operator is the commands that order something of a running bookie, through the cluster. An order is a record in the
+// metadata: it may be given while the bookie is down, and giving it again changes nothing.
+type operator struct{ out io.Writer }
+
+// orderFlags are what all of these commands take.
+type orderFlags struct {
+	*flag.FlagSet
+	bookies, id string
+}
+
+func (o operator) flags(name string) *orderFlags {
+	f := &orderFlags{FlagSet: flag.NewFlagSet("bookied "+name, flag.ContinueOnError)}
+	f.StringVar(&f.bookies, "bookies", "", "host:port of some bookies of the cluster, separated by commas")
+	f.StringVar(&f.id, "id", "", "id of the bookie that the order is for")
+	return f
+}
+
+// connect parses the arguments and opens a client.
+func (f *orderFlags) connect(args []string) (*bookieclient.Client, error) {
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("%s: unexpected %q", f.Name(), f.Arg(0))
+	}
+	if f.bookies == "" || f.id == "" {
+		return nil, fmt.Errorf("%s needs --bookies and --id", f.Name())
+	}
+	return bookieclient.Open(bookieclient.Options{Bookies: strings.Split(f.bookies, ",")})
+}
+
+// progressEvery is how often a decommissioning looks how far it has come.
+const progressEvery = time.Second
+
+// decommission moves all replicas of a bookie to others. It waits until they are there, unless told not to; interrupted or
+// not, the move goes on.
+func (o operator) decommission(ctx context.Context, args []string) error {
+	f := o.flags("decommission")
+	cancel := f.Bool("cancel", false, "take the order back; what has moved already stays there")
+	wait := f.Bool("wait", true, "wait until the bookie holds nothing any more, and print how far it is")
+	c, err := f.connect(args)
+	if err != nil {
+		return err
+	}
+	defer c.Shutdown()
+	s, err := survey(ctx, c)
+	if err != nil {
+		return err
+	}
+	mode, err := s.Mode(f.id)
+	if err != nil {
+		return err
+	}
+	if !*cancel && !mode.Decommission {
+		if err := mayLeave(s, f.id); err != nil {
+			return err
+		}
+	}
+	if err := order(ctx, c, f.id, func(m *metadata.BookieMode) { m.Decommission = !*cancel }); err != nil {
+		return err
+	}
+	if *cancel || !*wait {
+		fmt.Fprintf(o.out, "bookie %s: decommission %t\n", f.id, !*cancel)
+		return nil
+	}
+	return o.watch(ctx, c, f.id)
+}
+
+// mayLeave refuses what could never come to an end.
+func mayLeave(s *bookie.Survey, id string) error {
+	if !s.Known(id) {
+		return fmt.Errorf("no bookie %q is registered; registered are %s", id, strings.Join(ids(s), ", "))
+	}
+	stuck, err := s.Stuck(id)
+	if err == nil && len(stuck) > 0 {
+		err = fmt.Errorf("bookie %s cannot leave: no other bookie that runs and takes entries could hold ledger groups %v", id, stuck)
+	}
+	return err
+}
+
+func ids(s *bookie.Survey) []string {
+	var out []string
+	for _, b := range s.Bookies {
+		out = append(out, b.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// watch prints a line whenever something has moved, until the bookie holds nothing.
+func (o operator) watch(ctx context.Context, c *bookieclient.Client, id string) error {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for last := ""; ; {
+		s, err := survey(ctx, c)
+		if err != nil {
+			return err
+		}
+		held := s.Holding(id)
+		var b strings.Builder
+		for _, g := range held {
+			applied, of := s.Progress(&g)
+			fmt.Fprintf(&b, " group %d to %s (%d of %d entries)", g.ID, strings.Join(g.Replicas, ","), applied, of)
+		}
+		if line := b.String(); line != last {
+			last = line
+			fmt.Fprintf(o.out, "%d ledger groups to go:%s\n", len(held), line)
+		}
+		if len(held) == 0 {
+			fmt.Fprintf(o.out, "bookie %s holds no ledgers any more\n", id)
+			if s.Status[id].GetMetadata() != nil {
+				fmt.Fprintf(o.out, "it is a member of the metadata group, and must go on running for that\n")
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.New("no longer waiting; the replicas go on moving")
+		}
+	}
+}
+
+// readOnly makes the groups that a bookie leads take no entries, or take them again.
+func (o operator) readOnly(ctx context.Context, args []string) error {
+	f := o.flags("read-only")
+	off := f.Bool("off", false, "take entries again")
+	c, err := f.connect(args)
+	if err != nil {
+		return err
+	}
+	defer c.Shutdown()
+	s, err := survey(ctx, c)
+	if err != nil {
+		return err
+	}
+	if !s.Known(f.id) {
+		return fmt.Errorf("no bookie %q is registered; registered are %s", f.id, strings.Join(ids(s), ", "))
+	}
+	if err := order(ctx, c, f.id, func(m *metadata.BookieMode) { m.ReadOnly = !*off }); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.out, "bookie %s: read-only %t\n", f.id, !*off)
+	return nil
+}
+
+// survey looks at the whole cluster.
+func survey(ctx context.Context, c *bookieclient.Client) (*bookie.Survey, error) {
+	var lists [3][]metadata.Item
+	for i, prefix := range []string{metadata.BookiesPrefix, metadata.BookieModesPrefix, metadata.GroupsPrefix} {
+		var err error
+		if lists[i], err = c.ListSync(ctx, prefix); err != nil {
+			return nil, err
+		}
+	}
+	return bookie.NewSurvey(lists[0], lists[1], lists[2], slices.Collect(maps.Values(c.Status(ctx))))
+}
+
+// order changes the record of what is ordered of a bookie.
+func order(ctx context.Context, c *bookieclient.Client, id string, change func(*metadata.BookieMode)) error {
+	key := metadata.BookieModeKey(id)
+	for {
+		it, err := c.GetSync(ctx, key)
+		if err != nil {
+			return err
+		}
+		var mode metadata.BookieMode
+		if it.Version != 0 {
+			if err := json.Unmarshal(it.Value, &mode); err != nil {
+				return fmt.Errorf("record %s: %w", key, err)
+			}
+		}
+		was := mode
+		if change(&mode); mode == was {
+			return nil
+		}
+		value, err := json.Marshal(mode)
+		if err != nil {
+			return err
+		}
+		out, err := c.CommitSync(ctx, metadata.Txn{}.If(key, it.Version).Then(metadata.Put(key, value)))
+		if err != nil {
+			return err
+		}
+		if !errors.Is(out.Err, metadata.ErrBadVersion) {
+			return out.Err
+		}
+		// Somebody else has ordered something meanwhile: their order stays, and ours is added to it.
+	}
+}
