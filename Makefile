@@ -5,9 +5,10 @@ BIN      := bin
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 FUZZTIME ?= 15s
 ROUNDS   ?= 40
+SEEDS    ?= 2000
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench stress chaos campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench properties mutations stress chaos campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -59,6 +60,12 @@ gen-check: ## fail when rpc/ is stale
 
 bench: build ## throughput and cost of the whole path beside the bare loop
 	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN)
+
+properties: ## the tests over random operations, SEEDS seeds each
+	$(GO) test ./pkg/topic -run '^TestRandom' -timeout 60m -properties.seeds $(SEEDS)
+
+mutations: ## put one fault after the other into the code: each must make a property fail
+	$(GO) build -C tools -o ../$(BIN)/mutate ./mutate && ./$(BIN)/mutate pkg/topic
 
 stress: ## every unit test many times, to find flaky ones
 	$(GO) test -race -count=20 -timeout 60m ./pkg/...

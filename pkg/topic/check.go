@@ -30,67 +30,6 @@ func (s *subscription) moving() bool {
 	return s.read.ahead || len(s.read.replaying) > 0 || s.read.retry != nil || s.read.yielded
 }
 
-// why says in words why nothing is being delivered; empty when a read is under way.
-func (s *subscription) why() string {
-	switch {
-	case s.ended:
-		return "closed"
-	case len(s.consumers) == 0:
-		return "no consumers"
-	case s.read.retry != nil:
-		return "a read failed and will be tried again"
-	case s.single() && s.taker() == nil:
-		return "the active consumer has changed, it is served after the failover delay"
-	case s.demand().Entries == 0:
-		return s.whyNoDemand()
-	case s.keys != nil && s.keys.deliverable(s.consumers):
-		return ""
-	case s.share.blocked && s.again.replay.len() == 0:
-		return "too many unacknowledged messages in the subscription"
-	case s.broker.held && s.again.replay.len() == 0:
-		return "too many unacknowledged messages in the broker"
-	case s.keys != nil && s.keys.full(len(s.consumers)):
-		return "too many messages wait: their keys are unacknowledged at other consumers, or their consumers cannot take more"
-	}
-	return ""
-}
-
-func (s *subscription) whyNoDemand() string {
-	reason := "no consumer has permits"
-	for _, c := range s.consumers {
-		if s.single() && c != s.active {
-			continue
-		}
-		switch {
-		case c.permits() <= 0:
-		case c.blocked:
-			reason = "consumers with permits have too many unacknowledged messages"
-		case c.Sink.Room() == 0:
-			return "consumers with permits do not read from their connections"
-		}
-	}
-	return reason
-}
-
-// whyIdle is why nothing is being delivered, for people: a read that waits for new messages is no progress for those
-// that wait for their keys.
-func (s *subscription) whyIdle() string {
-	why := s.why()
-	switch {
-	case why != "":
-		return why
-	case s.keys == nil || len(s.keys.wait) == 0:
-		if s.read.ahead && len(s.delays.heap) > 0 {
-			return "messages wait for their time of delivery"
-		}
-		return ""
-	}
-	if s.keys.deliverable(s.consumers) {
-		return ""
-	}
-	return "messages wait: their keys are unacknowledged at other consumers, or their consumers cannot take more"
-}
-
 // check compares the holders and queues with what the consumers have.
 func (k *keyed) check(cs []*Consumer) {
 	held := map[keyHash]holding{}

@@ -29,6 +29,15 @@ func (o *keyOracle) publish(entry int, rnd *rand.Rand) string {
 	return key
 }
 
+// restore brings back entries that left has dropped.
+func (o *keyOracle) restore() {
+	clear(o.all)
+	for entry := range len(o.of) {
+		h := o.of[entry]
+		o.all[h] = append(o.all[h], entry)
+	}
+}
+
 // left returns the entries of a hash without those at the front that are acknowledged.
 func (o *keyOracle) left(r *randomRun, h keyHash) []int {
 	entries := o.all[h]

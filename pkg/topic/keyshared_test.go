@@ -35,6 +35,7 @@ func TestKeySharedJoinsAndLeaves(t *testing.T) {
 					SubscriptionKeySharedHashRanges: ranges, ReadRetryMin: 1, ReadRetryMax: 1, KeySharedUnblockingInterval: time.Hour,
 					SubscriptionKeySharedConsistentHashingReplicaPoints: 20,
 				}, r.f)
+				r.share(NewUnackedLimit(Options{MaxUnackedMessagesPerBroker: 1 << 30}))
 				r.kind, r.policy, r.keys = KeyShared, KeyPolicy{}, newKeyOracle(40)
 				joins, leaves := 0, 0
 				for joins < 1000 || leaves < 1000 {

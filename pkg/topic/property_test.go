@@ -13,16 +13,13 @@ import (
 )
 
 // TestRandomDispatch drives subscriptions with random joins, leaves, grants, acknowledgements, redeliveries, blocked
-// connections, failing reads and publishes, and checks after each step what subscription promises: permits conserved,
-// unacknowledged never negative, nothing acknowledged delivered again, order on Exclusive and Failover, order of each key
-// on Key_Shared and a key unacknowledged at one consumer at a time, no stall. At the end everything is acknowledged and
-// nothing is retained.
+// connections, failing reads, seeks, publishes, and a limit that it shares with others, and checks after each step what
+// subscription promises: permits conserved, unacknowledged never negative, nothing acknowledged delivered again, nothing
+// from before a seek, nothing to consumers that have left, order on Exclusive and Failover, order of each key on Key_Shared
+// and a key unacknowledged at one consumer at a time, no stall. At the end everything is acknowledged and nothing is
+// retained.
 func TestRandomDispatch(t *testing.T) {
-	runs := 150
-	if testing.Short() {
-		runs = 50
-	}
-	for seed := range runs {
+	for seed := range seeds(150) {
 		exec := executor.New("test")
 		done := make(chan struct{})
 		exec.PostFunc(func() {
@@ -52,6 +49,10 @@ type randomRun struct {
 	once      map[int]bool // were delivered
 	batch     map[int]int32
 	history   []string
+	gone      []*model // left, or were closed
+	limit     *UnackedLimit
+	others    int64 // of the limit
+	freed     bool  // a wake-up is posted
 }
 
 // model is what the test knows of a consumer.
@@ -90,7 +91,17 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, keys: newKeyOracle(2 + rnd.IntN(30)),
 	}
 	r.chooseKind()
+	r.share(NewUnackedLimit(Options{
+		MaxUnackedMessagesPerBroker: 20 + rnd.IntN(200), MaxUnackedMessagesPerSubscriptionOnBrokerBlocked: 0.3,
+	}))
 	return r
+}
+
+// share makes the subscription one of several under a limit.
+func (r *randomRun) share(l *UnackedLimit) {
+	r.limit = l
+	r.s.setUpBrokerShare(l)
+	r.s.broker.onFree = func() { r.freed = true }
 }
 
 func (r *randomRun) chooseKind() {
@@ -146,7 +157,11 @@ func (r *randomRun) step() {
 		if !m.sink.blocked {
 			m.c.Resume()
 		}
+	case n < 90 && m != nil && r.rnd.IntN(3) == 0:
+		r.seek(m)
 	case n < 91:
+		r.load()
+	case n < 92:
 		r.f.failing += r.rnd.IntN(2)
 		r.f.partial = r.rnd.IntN(4)
 	default:
@@ -173,6 +188,37 @@ func (r *randomRun) fire(due func() bool) {
 	if r.s.read.yielded {
 		r.s.read.onYield.Run()
 	}
+	if r.freed && due() {
+		r.freed = false
+		r.s.brokerFreed()
+	}
+}
+
+// load changes what other subscriptions have of the limit.
+func (r *randomRun) load() {
+	n := r.rnd.Int64N(r.limit.limit) - r.others
+	r.note("others %+d", n)
+	r.others += n
+	r.limit.add(n)
+}
+
+// seek moves the subscription, which closes all consumers. What lies before the place counts as acknowledged.
+func (r *randomRun) seek(m *model) {
+	to := r.rnd.IntN(len(r.f.log) + 1)
+	r.note("seek %d to %d", m.c.ID, to)
+	m.c.Seek(r.f.at(to), func(error) {})
+	for _, o := range r.consumers {
+		if !slices.Contains(o.sink.events, fmt.Sprintf("c: close consumer %d", o.c.ID)) {
+			r.t.Errorf("consumer %d was not told of the seek", o.c.ID)
+		}
+	}
+	r.gone, r.consumers = append(r.gone, r.consumers...), nil
+	clear(r.acked)
+	clear(r.once)
+	for i := range to {
+		r.acked[i] = true
+	}
+	r.keys.restore()
 }
 
 func (r *randomRun) any() *model {
@@ -223,6 +269,7 @@ func (r *randomRun) leave(m *model) {
 	r.note("leave %d", m.c.ID)
 	r.consumers = slices.DeleteFunc(r.consumers, func(o *model) bool { return o == m })
 	m.c.Close(nil)
+	r.gone = append(r.gone, m)
 	r.observe()
 	if len(r.consumers) == 0 && r.rnd.IntN(2) == 0 {
 		r.chooseKind()
@@ -360,11 +407,27 @@ func (r *randomRun) observe() {
 			r.t.Errorf("consumer %d: %d pending, expected %d", m.c.ID, len(m.c.pending), len(m.pending))
 		}
 	}
+	for _, m := range r.gone {
+		if len(m.sink.order) != m.seen {
+			r.t.Errorf("consumer %d got something after it had left", m.c.ID)
+		}
+	}
+	r.observeLimit()
 	if !r.s.moving() && r.s.why() == "" && len(r.f.log) > r.f.next {
 		r.t.Errorf("stalled")
 	}
 	if p := r.keys.stalled(r); p >= 0 {
 		r.t.Errorf("entry %d could be delivered, and nothing is being read", p)
+	}
+}
+
+// observeLimit checks that the limit knows what is unacknowledged here, and that nobody waits for it without need.
+func (r *randomRun) observeLimit() {
+	if sum := r.limit.sum.Load(); sum != r.others+r.s.share.unacked {
+		r.t.Errorf("the limit counts %d, others have %d and this subscription %d", sum, r.others, r.s.share.unacked)
+	}
+	if r.s.broker.held && !r.limit.blocked.Load() && !r.freed {
+		r.t.Errorf("waits for a limit that is not reached, and will not be woken")
 	}
 }
 
@@ -405,9 +468,11 @@ func (r *randomRun) finish() {
 		r.leave(r.consumers[0])
 	}
 	r.f.failing = 0
+	r.limit.add(-r.others)
+	r.others = 0
 	r.joinWith([]KeyRange{{0, keyHashes - 1}})
 	m := r.consumers[0]
-	for round := 0; r.f.Backlog() > 0; round++ {
+	for round := 0; r.f.Backlog() > 0 && !r.t.Failed(); round++ {
 		if round > 10_000 {
 			r.t.Errorf("%d entries are left: %s", r.f.Backlog(), r.s.why())
 			return

@@ -333,7 +333,7 @@ func (r *rig) state() string {
 		b.WriteString(" waiting")
 	}
 	if why := s.whyIdle(); why != "" {
-		fmt.Fprintf(&b, "\n%s", why)
+		fmt.Fprintf(&b, "\n%s", why.Text())
 	}
 	b.WriteString("\n")
 	return b.String()

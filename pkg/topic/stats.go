@@ -39,7 +39,8 @@ type PublisherStats struct {
 	Metadata        map[string]string `json:"metadata"`
 }
 
-// SubscriptionStats are of one subscription. WhyIdle is ours: why nothing is being delivered, if so.
+// SubscriptionStats are of one subscription. BlockedOn and WhyIdle are ours: why the
+// backlog does not move, in a word (Reason) and in a sentence.
 type SubscriptionStats struct {
 	Type                             string          `json:"type"`
 	ActiveConsumerName               string          `json:"activeConsumerName,omitempty"`
@@ -59,6 +60,7 @@ type SubscriptionStats struct {
 	AllowOutOfOrderDelivery          bool            `json:"allowOutOfOrderDelivery"`
 	DrainingHashesCount              int             `json:"drainingHashesCount"`
 	DrainingHashesClearedTotal       int64           `json:"drainingHashesClearedTotal"`
+	BlockedOn                        Reason          `json:"blockedOn,omitempty"`
 	WhyIdle                          string          `json:"whyIdle,omitempty"`
 	Consumers                        []ConsumerStats `json:"consumers"`
 }
@@ -156,9 +158,11 @@ func (s *subscription) stats(now time.Time) *SubscriptionStats {
 		MsgRateRedeliver: s.counts.redelivered.read(now).Messages,
 		BytesOutCounter:  s.counts.out.bytes, MsgOutCounter: s.counts.out.messages,
 		UnackedMessages: s.share.unacked, BlockedSubscriptionOnUnackedMsgs: s.share.blocked,
-		MsgInReplay: s.again.replay.len(), MsgDelayed: len(s.delays.heap), MsgDropCounter: s.dropped.Load(), WhyIdle: s.whyIdle(),
+		MsgInReplay: s.again.replay.len(), MsgDelayed: len(s.delays.heap), MsgDropCounter: s.dropped.Load(),
 		Consumers: make([]ConsumerStats, 0, len(s.consumers)),
 	}
+	st.BlockedOn = s.whyIdle()
+	st.WhyIdle = st.BlockedOn.Text()
 	if !s.ended {
 		st.MsgBacklog = s.cursor.Backlog()
 	}

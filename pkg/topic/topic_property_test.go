@@ -2,6 +2,7 @@ package topic
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -11,15 +12,12 @@ import (
 )
 
 // TestRandomTopic lets producers with deduplication send through everything that may happen to a topic: connections that
-// break, groups that hang or fail, owners that close, crash, or are replaced while they still live. In the end the log
-// holds each message of each producer once and in order, receipts came in order, and what was acknowledged with a
-// receipt was not delivered again.
+// break, groups that hang or fail, seeks, owners that close, crash, or are replaced while they still live. In the end the
+// log holds each message of each producer once and in order, receipts came in order, what was acknowledged with a receipt
+// was not delivered again, nor what lies before a seek, and each producer's messages came in order on Exclusive and
+// Failover subscriptions.
 func TestRandomTopic(t *testing.T) {
-	seeds := 25
-	if testing.Short() {
-		seeds = 5
-	}
-	for seed := range seeds {
+	for seed := range seeds(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				r := &topicRun{w: w, t: t, rnd: rand.New(rand.NewPCG(uint64(seed), 5)), acked: map[ledger.Position]bool{}}
@@ -39,6 +37,9 @@ type topicRun struct {
 	in        *lockedSink
 	pending   []sent
 	acked     map[ledger.Position]bool
+	known     []ledger.Position // were delivered
+	floor     ledger.Position   // of the last seek
+	order     map[string]uint64 // producer → last sequence id delivered since something made the subscription start over
 	down      bool
 }
 
@@ -54,7 +55,8 @@ type stubborn struct {
 
 func (r *topicRun) run() {
 	r.w.options = Options{BrokerDeduplicationEnabled: true, BrokerDeduplicationEntriesInterval: 7}
-	r.kind = SubType(r.rnd.IntN(2))
+	r.kind = SubType(r.rnd.IntN(4))
+	r.floor = ledger.Earliest
 	for i := range 3 {
 		r.producers = append(r.producers, &stubborn{name: fmt.Sprint("p", i)})
 	}
@@ -97,7 +99,9 @@ func (r *topicRun) step() {
 		r.ack()
 	case n < 80:
 		w.exec(r.consumer.Executor(), func() { r.consumer.Redeliver(nil) })
-		r.pending = nil
+		r.pending, r.order = nil, map[string]uint64{}
+	case n < 82:
+		r.seek()
 	case n < 85:
 		r.change(n%2 == 0)
 	case n < 92:
@@ -151,7 +155,11 @@ func (r *topicRun) reopen() {
 	for _, s := range r.producers {
 		r.reconnect(s)
 	}
-	r.in, r.pending = r.w.sink(), nil
+	r.subscribe()
+}
+
+func (r *topicRun) subscribe() {
+	r.in, r.pending, r.order = r.w.sink(), nil, map[string]uint64{}
 	req := durable("s", r.in)
 	req.Type = r.kind
 	r.consumer = r.w.mustSubscribe(req)
@@ -182,8 +190,40 @@ func (r *topicRun) receipts() {
 	}
 }
 
+// seek goes to a place that was delivered from, or to the start.
+func (r *topicRun) seek() {
+	if r.down {
+		return
+	}
+	to := ledger.Earliest
+	if n := len(r.known); n > 0 && r.rnd.IntN(4) > 0 {
+		to = r.known[r.rnd.IntN(n)]
+	}
+	got := make(chan error, 1)
+	r.consumer.Executor().PostFunc(func() { r.consumer.Seek(to, func(err error) { got <- err }) })
+	if err := <-got; err != nil { // the outcome is unknown
+		r.floor = ledger.Earliest
+		clear(r.acked)
+	} else {
+		r.floor = to
+		maps.DeleteFunc(r.acked, func(p ledger.Position, _ bool) bool { return !p.Less(to) })
+	}
+	synctest.Wait()
+	r.in.took()
+	r.subscribe()
+}
+
 func (r *topicRun) deliveries() {
+	single := r.kind == Exclusive || r.kind == Failover
 	for _, m := range r.in.took() {
+		r.known = append(r.known, m.at)
+		if m.at.Less(r.floor) {
+			r.t.Errorf("%v delivered after a seek to %v", m, r.floor)
+		}
+		if last, ok := r.order[m.producer]; single && ok && m.sequence <= last {
+			r.t.Errorf("%v delivered after sequence id %d", m, last)
+		}
+		r.order[m.producer] = m.sequence
 		if r.acked[m.at] {
 			r.t.Errorf("%v delivered after it was acknowledged", m)
 		}
@@ -201,7 +241,7 @@ func (r *topicRun) ack() {
 	for _, m := range r.pending[:n] {
 		q.Positions = append(q.Positions, m.at)
 	}
-	if r.kind == Exclusive && r.rnd.IntN(2) == 0 {
+	if single := r.kind == Exclusive || r.kind == Failover; single && r.rnd.IntN(2) == 0 {
 		q.Type, q.Positions = AckCumulative, q.Positions[n-1:]
 	}
 	if err := r.w.ack(r.consumer, q); err != nil {

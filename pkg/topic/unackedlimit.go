@@ -84,11 +84,12 @@ type brokerShare struct {
 }
 
 func (s *subscription) setUpBrokerShare(l *UnackedLimit) {
-	free := func() {
-		s.broker.listed = false
-		s.pump()
-	}
-	s.broker = brokerShare{limit: l, onFree: func() { s.exec.PostFunc(free) }}
+	s.broker = brokerShare{limit: l, onFree: func() { s.exec.PostFunc(s.brokerFreed) }}
+}
+
+func (s *subscription) brokerFreed() {
+	s.broker.listed = false
+	s.pump()
 }
 
 // settleBrokerShare tells the limit what has changed, and learns whether the subscription has to wait.

@@ -1,0 +1,137 @@
+package topic
+
+// Reason names in a word why a subscription's backlog does not move. Those of limits are the settings'.
+type Reason string
+
+// The reasons, in the order in which they are looked for. No reason: messages are being delivered, or there are none.
+const (
+	ReasonClosed              Reason = "closed"
+	ReasonNoConsumers         Reason = "noConsumers"
+	ReasonStorage             Reason = "waitingForStorage"
+	ReasonFailoverDelay       Reason = "activeConsumerFailoverDelay"
+	ReasonNoPermits           Reason = "noPermits"
+	ReasonUnackedConsumer     Reason = "maxUnackedMessagesPerConsumer"
+	ReasonNotWritable         Reason = "connectionNotWritable"
+	ReasonUnackedSubscription Reason = "maxUnackedMessagesPerSubscription"
+	ReasonUnackedBroker       Reason = "maxUnackedMessagesPerBroker"
+	ReasonLookAhead           Reason = "keySharedLookAhead"
+	ReasonDraining            Reason = "drainingHashes"
+	ReasonKeys                Reason = "consumersOfKeys"
+	ReasonReading             Reason = "reading"
+	ReasonDelayed             Reason = "delayed"
+	ReasonUnacked             Reason = "unacknowledged"
+)
+
+// Text is the reason in words.
+func (r Reason) Text() string {
+	switch r {
+	case ReasonClosed:
+		return "closed"
+	case ReasonNoConsumers:
+		return "no consumers"
+	case ReasonStorage:
+		return "a read failed and will be tried again"
+	case ReasonFailoverDelay:
+		return "the active consumer has changed, it is served after the failover delay"
+	case ReasonNoPermits:
+		return "no consumer has permits"
+	case ReasonUnackedConsumer:
+		return "consumers with permits have too many unacknowledged messages"
+	case ReasonNotWritable:
+		return "consumers with permits do not read from their connections"
+	case ReasonUnackedSubscription:
+		return "too many unacknowledged messages in the subscription"
+	case ReasonUnackedBroker:
+		return "too many unacknowledged messages in the broker"
+	case ReasonLookAhead:
+		return "too many messages wait: their keys are unacknowledged at other consumers, or their consumers cannot take more"
+	case ReasonDraining:
+		return "messages wait: their keys are unacknowledged at other consumers"
+	case ReasonKeys:
+		return "messages wait: the consumers of their keys cannot take more"
+	case ReasonReading:
+		return "messages are being read"
+	case ReasonDelayed:
+		return "messages wait for their time of delivery"
+	case ReasonUnacked:
+		return "all messages are delivered and not acknowledged"
+	}
+	return ""
+}
+
+// why is the reason for which no read is to be started; none when one is under way or wanted.
+func (s *subscription) why() Reason {
+	switch {
+	case s.ended:
+		return ReasonClosed
+	case len(s.consumers) == 0:
+		return ReasonNoConsumers
+	case s.read.retry != nil:
+		return ReasonStorage
+	case s.single() && s.taker() == nil:
+		return ReasonFailoverDelay
+	case s.demand().Entries == 0:
+		return s.whyNoDemand()
+	case s.keys != nil && s.keys.deliverable(s.consumers):
+		return ""
+	case s.share.blocked && s.again.replay.len() == 0:
+		return ReasonUnackedSubscription
+	case s.broker.held && s.again.replay.len() == 0:
+		return ReasonUnackedBroker
+	case s.keys != nil && s.keys.full(len(s.consumers)):
+		return ReasonLookAhead
+	}
+	return ""
+}
+
+func (s *subscription) whyNoDemand() Reason {
+	reason := ReasonNoPermits
+	for _, c := range s.consumers {
+		if s.single() && c != s.active {
+			continue
+		}
+		switch {
+		case c.permits() <= 0:
+		case c.blocked:
+			reason = ReasonUnackedConsumer
+		case c.Sink.Room() == 0:
+			return ReasonNotWritable
+		}
+	}
+	return reason
+}
+
+// whyIdle is why the backlog does not move, for people: a read that waits for new messages is no progress for those that
+// wait here.
+func (s *subscription) whyIdle() Reason {
+	switch why := s.why(); {
+	case s.ended || s.cursor.Backlog() == 0:
+		return ""
+	case why != "":
+		return why
+	case len(s.read.replaying) > 0 || !s.last().Less(s.cursor.ReadPosition()):
+		return ReasonReading
+	case s.keys != nil && len(s.keys.wait) > 0:
+		if s.keys.deliverable(s.consumers) {
+			return ReasonReading
+		}
+		return s.keys.whyWait()
+	case len(s.delays.heap) > 0:
+		return ReasonDelayed
+	}
+	return ReasonUnacked
+}
+
+// whyWait says of entries that wait for their keys what most of them wait for.
+func (k *keyed) whyWait() Reason {
+	draining := 0
+	for h, q := range k.queues {
+		if has, ok := k.held[h]; ok && has.by != k.spans.owner(h) {
+			draining += q.n
+		}
+	}
+	if 2*draining >= len(k.wait) {
+		return ReasonDraining
+	}
+	return ReasonKeys
+}
