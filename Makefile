@@ -67,6 +67,9 @@ properties: ## the tests over random operations, SEEDS seeds each
 mutations: ## put one fault after the other into the code: each must make a property fail
 	$(GO) build -C tools -o ../$(BIN)/mutate ./mutate && ./$(BIN)/mutate pkg/topic
 
+connections: build ## memory of 10,000 idle connections, and 5,000 clients that all come back at once
+	cd integration && $(GO) run ./cmd/connections -bin ../$(BIN)
+
 stress: ## every unit test many times, to find flaky ones
 	$(GO) test -race -count=20 -timeout 60m ./pkg/...
 
