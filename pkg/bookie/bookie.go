@@ -112,7 +112,10 @@ func (b *Bookie) open() error {
 		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,
 	}, b.self.bookieID, b.fail)
 	b.groups.confirm = b.confirmLeft
-	b.groups.opened = func(g *group) { b.work.start(func() { b.tend(g) }) }
+	b.groups.opened = func(g *group) {
+		b.work.start(func() { b.tend(g) })
+		b.work.start(func() { g.tendEntries(b.ctx) })
+	}
 	if b.cluster.isMember() {
 		if b.meta, err = openMetaGroup(o, b.links, b.log, func(bool) { b.place() }, b.fail); err != nil {
 			return err
@@ -122,6 +125,7 @@ func (b *Bookie) open() error {
 	b.work.start(b.enroll)
 	b.work.start(b.watchdog)
 	b.work.start(b.takeSnapshots)
+	b.work.start(b.reclaim)
 	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
 	if b.meta != nil {
@@ -161,7 +165,7 @@ func (b *Bookie) serve() {
 		grpc.ChainUnaryInterceptor(b.checkUnary), grpc.ChainStreamInterceptor(b.checkStream))...)
 	bookiepb.RegisterBookieServer(b.server, &bookieService{b: b})
 	bookiepb.RegisterMetadataServer(b.server, &metadataService{b: b})
-	bookiepb.RegisterRaftServer(b.server, &raftService{links: b.links, find: b.transport, opts: b.opts.Raft})
+	bookiepb.RegisterRaftServer(b.server, &raftService{links: b.links, find: b.transport, group: b.groups.get, opts: b.opts.Raft})
 	b.work.start(func() {
 		if err := b.server.Serve(b.listener); err != nil && b.ctx.Err() == nil {
 			b.fail(fmt.Errorf("listener failed: %w", err))

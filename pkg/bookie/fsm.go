@@ -21,10 +21,11 @@ import (
 // both come from the newest snapshot and the log behind it.
 type fsm struct {
 	health   *health
-	restored func()        // called, if not nil, when a snapshot replaced the state; must not block
+	restored func()        // called, if not nil, before and after a snapshot replaces the state; must not block
 	applied  atomic.Uint64 // index of the last command applied, or in the snapshot restored
 	logged   atomic.Uint64 // index of the last command applied from this replica's own log
 	applies  atomic.Uint64 // proposals applied, for the watchdog
+	drops    atomic.Uint64 // ledgers deleted or cut since the start
 	bytes    atomic.Int64  // of proposals applied that no snapshot covers
 
 	mu      sync.RWMutex
@@ -71,6 +72,9 @@ func (f *fsm) applyLocked(log *raft.Log) []ledger.Result {
 			return append(results, ledger.Result{Last: ledger.NoEntry, Err: ledger.ErrBadCommand})
 		}
 		res, change := f.machine.Apply(&c)
+		if change.Deleted || change.Truncated {
+			f.drops.Add(1)
+		}
 		end := len(log.Data) - len(tail)
 		f.index.update(c.Ledger, change, run{
 			index: log.Index, offset: uint32(end - len(c.Body)), length: uint32(len(c.Body)),
@@ -95,6 +99,21 @@ func (f *fsm) find(id ledger.ID, entry ledger.EntryID) (st ledger.State, exists 
 	st, exists = f.machine.State(id)
 	r, found = f.index.find(id, entry)
 	return st, exists, r, found
+}
+
+// needed returns the index of the last command applied, and which entries the ledgers had then.
+func (f *fsm) needed() (uint64, *index) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.applied.Load(), f.index.clone()
+}
+
+// view returns a copy of the state, with the runs shared.
+func (f *fsm) view() (*ledger.Machine, *index) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	s := f.stateLocked()
+	return s.machine, s.index
 }
 
 func (f *fsm) ledgers() int {
@@ -127,6 +146,9 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	s, err := decodeState(b)
 	if err != nil {
 		return fmt.Errorf("group state: %w", err)
+	}
+	if f.restored != nil {
+		f.restored()
 	}
 	f.adopt(s)
 	if f.restored != nil {

@@ -24,6 +24,7 @@ type group struct {
 	store     journalStore
 	snapshots *snapshotStore
 	fsm       *fsm
+	fill      *filler
 	metrics   *metrics
 	proposer  *proposer
 	intake    *intake       // of the bookie
@@ -65,7 +66,9 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	g.record.Store(&info)
 	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
 	g.book, g.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
+	g.fill = newFiller()
 	g.fsm = newFSM(g.health)
+	g.fsm.restored = g.installed
 	g.store = newJournalStore(jg, d.opts.RecentBytes, snaps, g.fsm.logged.Load)
 	if err := bootstrap(g.store, info.Founding(self)); err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)

@@ -81,15 +81,21 @@ func (gs *groups) ensure(info metadata.GroupInfo) {
 	if barred {
 		return
 	}
+	gs.open(info)
+}
+
+// open opens a replica. Nobody else does so meanwhile: there is one caller of ensure, and reopen bars it.
+func (gs *groups) open(info metadata.GroupInfo) {
 	g, err := openGroup(gs.deps, info)
 	if err != nil {
 		gs.failed(info.ID, err)
 		return
 	}
 	gs.mu.Lock()
-	keep := !gs.closed && gs.broken[info.ID] == nil
+	keep := !gs.closed && g.health.ok()
 	if keep {
 		gs.byID[info.ID] = g
+		delete(gs.broken, info.ID)
 	}
 	gs.mu.Unlock()
 	if !keep {
@@ -103,6 +109,10 @@ func (gs *groups) ensure(info metadata.GroupInfo) {
 
 // failed stops one replica, or, when the fault is not its own, the bookie. It is called on raft's goroutines.
 func (gs *groups) failed(id ledger.GroupID, err error) {
+	if errors.Is(err, errDiverged) {
+		gs.reopen(id, err)
+		return
+	}
 	if !isDamage(err) {
 		gs.fail(err)
 		return
@@ -121,7 +131,30 @@ func (gs *groups) failed(id ledger.GroupID, err error) {
 	}
 }
 
-// allLed says whether everything that should run here runs and knows its leader. Replicas that have yet to get their first
+// reopen closes a replica whose log disagrees with a snapshot that it installed, and opens it again: see settle.
+func (gs *groups) reopen(id ledger.GroupID, err error) {
+	gs.deps.log.Warn("replica of group starts again", "group", id, "reason", err)
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	g := gs.byID[id]
+	delete(gs.byID, id)
+	if g == nil || gs.closed {
+		return
+	}
+	gs.broken[id] = err
+	gs.deps.metrics.opened(-1)
+	gs.wg.Go(func() {
+		g.close(context.Background())
+		if err := g.store.clear(g.fsm.logged.Load()); err != nil {
+			gs.fail(err)
+			return
+		}
+		gs.open(*g.record.Load())
+	})
+}
+
+// allLed says whether everything that should run here runs, knows its leader, and has what entries others could give it.
+// Replicas that have yet to get their first
 // entry from one do not count. There has to be at least one, unless none is wanted.
 func (gs *groups) allLed(none bool) bool {
 	gs.mu.RLock()
@@ -132,6 +165,9 @@ func (gs *groups) allLed(none bool) bool {
 	for _, g := range gs.byID {
 		if g.raft.LastIndex() == 0 {
 			continue
+		}
+		if !g.fill.whole.Load() {
+			return false
 		}
 		if _, id := g.raft.LeaderWithID(); id == "" || g.leads() && !g.isReady() {
 			return false

@@ -27,6 +27,11 @@ type metrics struct {
 	rounds    metric.Int64Counter
 	snapshots metric.Int64Counter
 	snapBytes metric.Int64Counter
+	fetches   metric.Int64Counter
+	fetchSize metric.Int64Counter
+	drift     metric.Int64Counter
+	freed     metric.Int64Counter
+	moved     metric.Int64Counter
 
 	ok, refused, unknown metric.MeasurementOption
 }
@@ -38,7 +43,7 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		refused: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "refused"))),
 		unknown: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "unknown"))),
 	}
-	var errs [14]error
+	var errs [19]error
 	m.proposals, errs[0] = meter.Int64Counter("geminga.bookie.proposals", metric.WithDescription("Raft proposals answered, by outcome"))
 	m.bytes, errs[1] = meter.Int64Counter("geminga.bookie.proposal.bytes", metric.WithUnit("By"), metric.WithDescription("bytes proposed"))
 	m.commands, errs[2] = meter.Int64Counter("geminga.bookie.submissions", metric.WithDescription("runs of commands gathered into proposals"))
@@ -55,8 +60,25 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	m.rounds, errs[11] = meter.Int64Counter("geminga.bookie.scrub.rounds", metric.WithDescription("times that scrubbing has read the journal"))
 	m.snapshots, errs[12] = meter.Int64Counter("geminga.bookie.snapshots", metric.WithDescription("snapshots of ledger groups taken here"))
 	m.snapBytes, errs[13] = meter.Int64Counter("geminga.bookie.snapshot.bytes", metric.WithUnit("By"), metric.WithDescription("size of the snapshots of ledger groups taken here"))
+	m.fetches, errs[14] = meter.Int64Counter("geminga.bookie.backfill.records", metric.WithDescription("log records of which entries were fetched from other replicas"))
+	m.fetchSize, errs[15] = meter.Int64Counter("geminga.bookie.backfill.bytes", metric.WithUnit("By"), metric.WithDescription("entries fetched from other replicas"))
+	m.drift, errs[16] = meter.Int64Counter("geminga.bookie.diverged", metric.WithDescription("ledgers whose entries here are not those that the group has agreed on"))
+	m.freed, errs[17] = meter.Int64Counter("geminga.bookie.reclaim.segments", metric.WithDescription("segments of the journal given back"))
+	m.moved, errs[18] = meter.Int64Counter("geminga.bookie.reclaim.bytes", metric.WithUnit("By"), metric.WithDescription("records copied out of sparse segments"))
 	return m, errors.Join(errs[:]...)
 }
+
+func (m *metrics) reclaimed(s swept) {
+	m.freed.Add(context.Background(), int64(s.segments))
+	m.moved.Add(context.Background(), s.copied)
+}
+
+func (m *metrics) fetched(records, bytes int) {
+	m.fetches.Add(context.Background(), int64(records))
+	m.fetchSize.Add(context.Background(), int64(bytes))
+}
+
+func (m *metrics) diverged() { m.drift.Add(context.Background(), 1) }
 
 func (m *metrics) snapshot(size int64) {
 	m.snapshots.Add(context.Background(), 1)

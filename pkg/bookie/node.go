@@ -78,6 +78,7 @@ func (n *node) start(links *links, o RaftOptions, no nodeOptions) error {
 		return err
 	}
 	n.raft = r
+	n.transport.progress = func() (term, applied uint64) { return r.CurrentTerm(), r.AppliedIndex() }
 	n.wg.Go(n.follow)
 	return nil
 }

@@ -56,6 +56,11 @@ type Options struct {
 	SnapshotLogBytes int64 // a group's log grows by this between two snapshots, at least; default 64 MiB
 	TrailingLogBytes int64 // of a group's log that stay behind a snapshot for replicas that lag; default 64 MiB, negative: none
 
+	ReclaimInterval       time.Duration // between two looks whether deleted ledgers have left space to be given back; default 1 min
+	ReclaimBytesPerSecond int64         // how fast what is left in sparse segments is copied; default 32 MiB/s
+
+	BackfillBytesPerSecond int64 // how fast a replica fetches entries that it lacks from others; default 64 MiB/s
+
 	ScrubBytesPerSecond int64 // how fast the journal is read to find damage; default 4 MiB/s, negative: never
 
 	Logger        *slog.Logger
@@ -107,6 +112,9 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.MinFreeSpace, 256<<20)
 	setDefault(&o.SnapshotLogBytes, 64<<20)
 	setDefault(&o.TrailingLogBytes, 64<<20)
+	setDefault(&o.ReclaimInterval, time.Minute)
+	setDefault(&o.ReclaimBytesPerSecond, 32<<20)
+	setDefault(&o.BackfillBytesPerSecond, 64<<20)
 	setDefault(&o.ScrubBytesPerSecond, 4<<20)
 	setDefault(&o.Journal.WriteTimeout, 4*time.Second) // with an election after it, a hung disk costs less than 10 s
 	o.Raft.ensureDefaults()
@@ -150,6 +158,8 @@ func (o *Options) Validate() error {
 	bad(o.ReplicationFactor < 1 || o.ReplicationFactor > 7, "ReplicationFactor %d is not in 1…7", o.ReplicationFactor)
 	bad(o.ProbeInterval < 0, "ProbeInterval %s is negative", o.ProbeInterval)
 	bad(o.ReplaceAfter > 0 && o.ReplaceAfter < 3*o.ProbeInterval, "ReplaceAfter %s is below three ProbeIntervals of %s", o.ReplaceAfter, o.ProbeInterval)
+	bad(o.ReclaimBytesPerSecond < 0, "ReclaimBytesPerSecond %d is negative", o.ReclaimBytesPerSecond)
+	bad(o.BackfillBytesPerSecond < 0, "BackfillBytesPerSecond %d is negative", o.BackfillBytesPerSecond)
 	bad(o.MaxInFlight < 1, "MaxInFlight %d is not positive", o.MaxInFlight)
 	bad(o.MaxProposalBytes < 4096, "MaxProposalBytes %d is below 4 KiB", o.MaxProposalBytes)
 	bad(o.MaxQueueBytes < o.MaxCommandBytes, "MaxQueueBytes %d is below MaxCommandBytes %d", o.MaxQueueBytes, o.MaxCommandBytes)

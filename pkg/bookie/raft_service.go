@@ -23,6 +23,7 @@ type raftService struct {
 	bookiepb.UnimplementedRaftServer
 	links *links
 	find  func(ledger.GroupID) *transport // nil: no replica of the group runs here
+	group func(ledger.GroupID) *group     // the same, for ledger groups
 	opts  RaftOptions
 }
 
@@ -122,8 +123,17 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 		return status.Errorf(codes.NotFound, "no replica of group %d here", first.GetGroup())
 	}
 	out := &bookiepb.RaftResponse{}
+	head := snapshotHeadFromPB(first.GetHead())
+	known, err := t.covered(head)
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	if known != nil {
+		responseToPB(known, out)
+		return stream.SendAndClose(out)
+	}
 	reader := &chunkReader{recv: stream.Recv, chunk: first.GetData()}
-	result, err := t.serve(stream.Context(), snapshotHeadFromPB(first.GetHead()), reader, s.opts.SnapshotTimeout)
+	result, err := t.serve(stream.Context(), head, reader, s.opts.SnapshotTimeout)
 	if err != nil {
 		out.Error = err.Error()
 	} else {

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
 	"geminga/rpc/bookiepb"
 )
@@ -100,6 +101,9 @@ func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, 
 		return nil, 0, r.absent(ctx, st, exists)
 	}
 	if body, err = r.group.store.body(run); err != nil {
+		if errors.Is(err, journal.ErrCorrupt) {
+			r.group.repair(run.index)
+		}
 		return nil, 0, fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
 	}
 	for i := run.first; i < r.next; i++ {

@@ -114,6 +114,15 @@ func (s *steward) read(ctx context.Context) (metadata.GroupInfo, int64, error) {
 func (s *steward) record(ctx context.Context, info metadata.GroupInfo, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, s.g.wait)
 	defer cancel()
+	for _, id := range info.Replicas { // or what a former one forgets might be nowhere else
+		g, err := s.replica(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !isWhole(g) {
+			return fmt.Errorf("%w: bookie %s lacks entries of %d records", errNotYet, id, g.GetMissing())
+		}
+	}
 	next := info.Settled()
 	value, err := json.Marshal(next)
 	if err != nil {
@@ -235,6 +244,9 @@ func (s *steward) caughtUp(ctx context.Context, id string) error {
 	}
 	if g.GetApplied()+maxLag < applied {
 		return fmt.Errorf("%w: bookie %s has applied %d of %d", errNotYet, id, g.GetApplied(), applied)
+	}
+	if !isWhole(g) {
+		return fmt.Errorf("%w: bookie %s lacks entries of %d records", errNotYet, id, g.GetMissing())
 	}
 	return nil
 }

@@ -42,9 +42,14 @@ func (g *group) snapshotDue() bool {
 
 // snapshot takes one and compacts the log. When ctx or the group ends first, that goes on behind its back.
 func (g *group) snapshot(ctx context.Context) error {
+	return g.snapshotLeaving(ctx, g.store.trailing(g.opts.TrailingLogBytes))
+}
+
+// snapshotLeaving says how many entries are to stay in the log behind the snapshot.
+func (g *group) snapshotLeaving(ctx context.Context, trailing uint64) error {
 	began, bytes := time.Now(), g.fsm.bytes.Load()
 	config := g.raft.ReloadableConfig()
-	config.TrailingLogs = g.store.trailing(g.opts.TrailingLogBytes)
+	config.TrailingLogs = trailing
 	if err := g.raft.ReloadConfig(config); err != nil {
 		return err
 	}

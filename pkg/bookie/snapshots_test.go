@@ -96,7 +96,7 @@ func TestCompactedEntriesAreServed(t *testing.T) {
 
 // The log is compacted by itself, when it has grown enough.
 func TestSnapshotsAreTakenInTime(t *testing.T) {
-	c := newCluster(t, 1, func(o *Options) { o.TrailingLogBytes, o.SnapshotLogBytes = -1, 8 << 10 })
+	c := newCluster(t, 1, func(o *Options) { o.TrailingLogBytes, o.SnapshotLogBytes = -1, 8<<10 })
 	c.create(7)
 	g := c.nodes["a"].groups.get(1)
 	next := ledger.EntryID(0)

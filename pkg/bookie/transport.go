@@ -29,6 +29,7 @@ type transport struct {
 	snapshots time.Duration
 	inbox     chan raft.RPC
 	closed    chan struct{}
+	progress  func() (term, applied uint64) // of the replica; nil: not known
 }
 
 var (
@@ -138,6 +139,22 @@ func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args
 	}
 	*resp = raft.InstallSnapshotResponse{RPCHeader: headerFromPB(r.GetHeader()), Term: r.GetTerm(), Success: r.GetSuccess()}
 	return nil
+}
+
+// covered answers for a snapshot that says nothing new: one that was long on its way. Raft would take it and go back to
+// it, and not find the log that it compacted since. Nil: let raft see it.
+func (t *transport) covered(req *raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error) {
+	if t.progress == nil {
+		return nil, nil
+	}
+	term, applied := t.progress()
+	switch {
+	case req.LastLogIndex > applied:
+		return nil, nil
+	case req.Term != term:
+		return nil, fmt.Errorf("group %d has applied %d, beyond a snapshot of %d", t.group, applied, req.LastLogIndex)
+	}
+	return &raft.InstallSnapshotResponse{RPCHeader: req.RPCHeader, Term: term, Success: true}, t.mayspeak()
 }
 
 func (t *transport) mayspeak() error {

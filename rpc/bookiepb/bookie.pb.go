@@ -588,7 +588,9 @@ type GroupStatus struct {
 	Ledgers       uint64                 `protobuf:"varint,7,opt,name=ledgers,proto3" json:"ledgers,omitempty"`
 	Ready         bool                   `protobuf:"varint,8,opt,name=ready,proto3" json:"ready,omitempty"`                              // leading, and every entry of earlier terms is applied
 	LastIndex     uint64                 `protobuf:"varint,12,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`    // of the replica's log
-	AppendRate    uint64                 `protobuf:"varint,13,opt,name=append_rate,json=appendRate,proto3" json:"append_rate,omitempty"` // bytes a second that were applied, of late
+	AppendRate    uint64                 `protobuf:"varint,13,opt,name=append_rate,json=appendRate,proto3" json:"append_rate,omitempty"` // bytes a second that this leader proposed, of late
+	Filling       bool                   `protobuf:"varint,14,opt,name=filling,proto3" json:"filling,omitempty"`                         // the replica fetches entries from others, or does not know yet whether it lacks any
+	Missing       uint64                 `protobuf:"varint,15,opt,name=missing,proto3" json:"missing,omitempty"`                         // log records of which it lacks entries, as far as it knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -689,6 +691,20 @@ func (x *GroupStatus) GetLastIndex() uint64 {
 func (x *GroupStatus) GetAppendRate() uint64 {
 	if x != nil {
 		return x.AppendRate
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetFilling() bool {
+	if x != nil {
+		return x.Filling
+	}
+	return false
+}
+
+func (x *GroupStatus) GetMissing() uint64 {
+	if x != nil {
+		return x.Missing
 	}
 	return 0
 }
@@ -1339,6 +1355,179 @@ func (x *Event) GetItem() *Item {
 	return nil
 }
 
+type FetchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	ClusterId     string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Records       []*FetchRecord         `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchRequest) Reset() {
+	*x = FetchRequest{}
+	mi := &file_bookie_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchRequest) ProtoMessage() {}
+
+func (x *FetchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bookie_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
+func (*FetchRequest) Descriptor() ([]byte, []int) {
+	return file_bookie_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *FetchRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *FetchRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *FetchRequest) GetRecords() []*FetchRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// FetchRecord names pieces of a record's data, ascending and apart.
+type FetchRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Offsets       []uint32               `protobuf:"varint,2,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	Lengths       []uint32               `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"` // one for each offset
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchRecord) Reset() {
+	*x = FetchRecord{}
+	mi := &file_bookie_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchRecord) ProtoMessage() {}
+
+func (x *FetchRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_bookie_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchRecord.ProtoReflect.Descriptor instead.
+func (*FetchRecord) Descriptor() ([]byte, []int) {
+	return file_bookie_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *FetchRecord) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *FetchRecord) GetOffsets() []uint32 {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+func (x *FetchRecord) GetLengths() []uint32 {
+	if x != nil {
+		return x.Lengths
+	}
+	return nil
+}
+
+type FetchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`        // the pieces, one after the other
+	Missing       bool                   `protobuf:"varint,2,opt,name=missing,proto3" json:"missing,omitempty"` // not all of them can be read here; nothing follows from that
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchResponse) Reset() {
+	*x = FetchResponse{}
+	mi := &file_bookie_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchResponse) ProtoMessage() {}
+
+func (x *FetchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bookie_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
+func (*FetchResponse) Descriptor() ([]byte, []int) {
+	return file_bookie_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FetchResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *FetchResponse) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
 // RaftRequest is one call. Answers carry the same id, in any order.
 type RaftRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1358,7 +1547,7 @@ type RaftRequest struct {
 
 func (x *RaftRequest) Reset() {
 	*x = RaftRequest{}
-	mi := &file_bookie_proto_msgTypes[20]
+	mi := &file_bookie_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1559,7 @@ func (x *RaftRequest) String() string {
 func (*RaftRequest) ProtoMessage() {}
 
 func (x *RaftRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[20]
+	mi := &file_bookie_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1572,7 @@ func (x *RaftRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftRequest.ProtoReflect.Descriptor instead.
 func (*RaftRequest) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{20}
+	return file_bookie_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RaftRequest) GetId() uint64 {
@@ -1496,7 +1685,7 @@ type RaftResponse struct {
 
 func (x *RaftResponse) Reset() {
 	*x = RaftResponse{}
-	mi := &file_bookie_proto_msgTypes[21]
+	mi := &file_bookie_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1697,7 @@ func (x *RaftResponse) String() string {
 func (*RaftResponse) ProtoMessage() {}
 
 func (x *RaftResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[21]
+	mi := &file_bookie_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1710,7 @@ func (x *RaftResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftResponse.ProtoReflect.Descriptor instead.
 func (*RaftResponse) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{21}
+	return file_bookie_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RaftResponse) GetId() uint64 {
@@ -1635,7 +1824,7 @@ type RaftHeader struct {
 
 func (x *RaftHeader) Reset() {
 	*x = RaftHeader{}
-	mi := &file_bookie_proto_msgTypes[22]
+	mi := &file_bookie_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1836,7 @@ func (x *RaftHeader) String() string {
 func (*RaftHeader) ProtoMessage() {}
 
 func (x *RaftHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[22]
+	mi := &file_bookie_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1849,7 @@ func (x *RaftHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftHeader.ProtoReflect.Descriptor instead.
 func (*RaftHeader) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{22}
+	return file_bookie_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RaftHeader) GetProtocolVersion() int32 {
@@ -1698,7 +1887,7 @@ type RaftLog struct {
 
 func (x *RaftLog) Reset() {
 	*x = RaftLog{}
-	mi := &file_bookie_proto_msgTypes[23]
+	mi := &file_bookie_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1899,7 @@ func (x *RaftLog) String() string {
 func (*RaftLog) ProtoMessage() {}
 
 func (x *RaftLog) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[23]
+	mi := &file_bookie_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1912,7 @@ func (x *RaftLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftLog.ProtoReflect.Descriptor instead.
 func (*RaftLog) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{23}
+	return file_bookie_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RaftLog) GetIndex() uint64 {
@@ -1783,7 +1972,7 @@ type AppendEntries struct {
 
 func (x *AppendEntries) Reset() {
 	*x = AppendEntries{}
-	mi := &file_bookie_proto_msgTypes[24]
+	mi := &file_bookie_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1984,7 @@ func (x *AppendEntries) String() string {
 func (*AppendEntries) ProtoMessage() {}
 
 func (x *AppendEntries) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[24]
+	mi := &file_bookie_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1997,7 @@ func (x *AppendEntries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEntries.ProtoReflect.Descriptor instead.
 func (*AppendEntries) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{24}
+	return file_bookie_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AppendEntries) GetHeader() *RaftHeader {
@@ -1873,7 +2062,7 @@ type AppendEntriesResult struct {
 
 func (x *AppendEntriesResult) Reset() {
 	*x = AppendEntriesResult{}
-	mi := &file_bookie_proto_msgTypes[25]
+	mi := &file_bookie_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2074,7 @@ func (x *AppendEntriesResult) String() string {
 func (*AppendEntriesResult) ProtoMessage() {}
 
 func (x *AppendEntriesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[25]
+	mi := &file_bookie_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2087,7 @@ func (x *AppendEntriesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEntriesResult.ProtoReflect.Descriptor instead.
 func (*AppendEntriesResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{25}
+	return file_bookie_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AppendEntriesResult) GetHeader() *RaftHeader {
@@ -1950,7 +2139,7 @@ type RequestVote struct {
 
 func (x *RequestVote) Reset() {
 	*x = RequestVote{}
-	mi := &file_bookie_proto_msgTypes[26]
+	mi := &file_bookie_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2151,7 @@ func (x *RequestVote) String() string {
 func (*RequestVote) ProtoMessage() {}
 
 func (x *RequestVote) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[26]
+	mi := &file_bookie_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2164,7 @@ func (x *RequestVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestVote.ProtoReflect.Descriptor instead.
 func (*RequestVote) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{26}
+	return file_bookie_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RequestVote) GetHeader() *RaftHeader {
@@ -2032,7 +2221,7 @@ type RequestPreVote struct {
 
 func (x *RequestPreVote) Reset() {
 	*x = RequestPreVote{}
-	mi := &file_bookie_proto_msgTypes[27]
+	mi := &file_bookie_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2233,7 @@ func (x *RequestPreVote) String() string {
 func (*RequestPreVote) ProtoMessage() {}
 
 func (x *RequestPreVote) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[27]
+	mi := &file_bookie_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2246,7 @@ func (x *RequestPreVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestPreVote.ProtoReflect.Descriptor instead.
 func (*RequestPreVote) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{27}
+	return file_bookie_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RequestPreVote) GetHeader() *RaftHeader {
@@ -2100,7 +2289,7 @@ type VoteResult struct {
 
 func (x *VoteResult) Reset() {
 	*x = VoteResult{}
-	mi := &file_bookie_proto_msgTypes[28]
+	mi := &file_bookie_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2301,7 @@ func (x *VoteResult) String() string {
 func (*VoteResult) ProtoMessage() {}
 
 func (x *VoteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[28]
+	mi := &file_bookie_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2314,7 @@ func (x *VoteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VoteResult.ProtoReflect.Descriptor instead.
 func (*VoteResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{28}
+	return file_bookie_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VoteResult) GetHeader() *RaftHeader {
@@ -2165,7 +2354,7 @@ type TimeoutNow struct {
 
 func (x *TimeoutNow) Reset() {
 	*x = TimeoutNow{}
-	mi := &file_bookie_proto_msgTypes[29]
+	mi := &file_bookie_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2366,7 @@ func (x *TimeoutNow) String() string {
 func (*TimeoutNow) ProtoMessage() {}
 
 func (x *TimeoutNow) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[29]
+	mi := &file_bookie_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2379,7 @@ func (x *TimeoutNow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutNow.ProtoReflect.Descriptor instead.
 func (*TimeoutNow) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{29}
+	return file_bookie_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TimeoutNow) GetHeader() *RaftHeader {
@@ -2209,7 +2398,7 @@ type TimeoutNowResult struct {
 
 func (x *TimeoutNowResult) Reset() {
 	*x = TimeoutNowResult{}
-	mi := &file_bookie_proto_msgTypes[30]
+	mi := &file_bookie_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2410,7 @@ func (x *TimeoutNowResult) String() string {
 func (*TimeoutNowResult) ProtoMessage() {}
 
 func (x *TimeoutNowResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[30]
+	mi := &file_bookie_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2423,7 @@ func (x *TimeoutNowResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutNowResult.ProtoReflect.Descriptor instead.
 func (*TimeoutNowResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{30}
+	return file_bookie_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TimeoutNowResult) GetHeader() *RaftHeader {
@@ -2257,7 +2446,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_bookie_proto_msgTypes[31]
+	mi := &file_bookie_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2458,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[31]
+	mi := &file_bookie_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2471,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{31}
+	return file_bookie_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapshotChunk) GetGroup() uint32 {
@@ -2331,7 +2520,7 @@ type InstallSnapshotHead struct {
 
 func (x *InstallSnapshotHead) Reset() {
 	*x = InstallSnapshotHead{}
-	mi := &file_bookie_proto_msgTypes[32]
+	mi := &file_bookie_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2532,7 @@ func (x *InstallSnapshotHead) String() string {
 func (*InstallSnapshotHead) ProtoMessage() {}
 
 func (x *InstallSnapshotHead) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[32]
+	mi := &file_bookie_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2545,7 @@ func (x *InstallSnapshotHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallSnapshotHead.ProtoReflect.Descriptor instead.
 func (*InstallSnapshotHead) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{32}
+	return file_bookie_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *InstallSnapshotHead) GetHeader() *RaftHeader {
@@ -2440,7 +2629,7 @@ type SnapshotResult struct {
 
 func (x *SnapshotResult) Reset() {
 	*x = SnapshotResult{}
-	mi := &file_bookie_proto_msgTypes[33]
+	mi := &file_bookie_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2641,7 @@ func (x *SnapshotResult) String() string {
 func (*SnapshotResult) ProtoMessage() {}
 
 func (x *SnapshotResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[33]
+	mi := &file_bookie_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2654,7 @@ func (x *SnapshotResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResult.ProtoReflect.Descriptor instead.
 func (*SnapshotResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{33}
+	return file_bookie_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotResult) GetHeader() *RaftHeader {
@@ -2523,7 +2712,7 @@ const file_bookie_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x18\n" +
 	"\aentries\x18\x03 \x01(\fR\aentries\x121\n" +
 	"\x06result\x18\x04 \x01(\v2\x19.geminga.bookie.v1.ResultR\x06result\"\x0f\n" +
-	"\rStatusRequest\"\x92\x02\n" +
+	"\rStatusRequest\"\xc6\x02\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12\x16\n" +
@@ -2536,7 +2725,9 @@ const file_bookie_proto_rawDesc = "" +
 	"\n" +
 	"last_index\x18\f \x01(\x04R\tlastIndex\x12\x1f\n" +
 	"\vappend_rate\x18\r \x01(\x04R\n" +
-	"appendRate\"\x91\x02\n" +
+	"appendRate\x12\x18\n" +
+	"\afilling\x18\x0e \x01(\bR\afilling\x12\x18\n" +
+	"\amissing\x18\x0f \x01(\x04R\amissing\"\x91\x02\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -2580,7 +2771,19 @@ const file_bookie_proto_rawDesc = "" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x121\n" +
 	"\x06result\x18\x04 \x01(\v2\x19.geminga.bookie.v1.ResultR\x06result\"4\n" +
 	"\x05Event\x12+\n" +
-	"\x04item\x18\x01 \x01(\v2\x17.geminga.bookie.v1.ItemR\x04item\"\xfb\x02\n" +
+	"\x04item\x18\x01 \x01(\v2\x17.geminga.bookie.v1.ItemR\x04item\"}\n" +
+	"\fFetchRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x128\n" +
+	"\arecords\x18\x03 \x03(\v2\x1e.geminga.bookie.v1.FetchRecordR\arecords\"W\n" +
+	"\vFetchRecord\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
+	"\aoffsets\x18\x02 \x03(\rR\aoffsets\x12\x18\n" +
+	"\alengths\x18\x03 \x03(\rR\alengths\"=\n" +
+	"\rFetchResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x18\n" +
+	"\amissing\x18\x02 \x01(\bR\amissing\"\xfb\x02\n" +
 	"\vRaftRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\rR\x05group\x12\x1d\n" +
@@ -2710,10 +2913,11 @@ const file_bookie_proto_rawDesc = "" +
 	"\x03Get\x12\x1d.geminga.bookie.v1.GetRequest\x1a\x1e.geminga.bookie.v1.GetResponse\x12G\n" +
 	"\x04List\x12\x1e.geminga.bookie.v1.ListRequest\x1a\x1f.geminga.bookie.v1.ListResponse\x12M\n" +
 	"\x06Commit\x12 .geminga.bookie.v1.CommitRequest\x1a!.geminga.bookie.v1.CommitResponse\x12L\n" +
-	"\x05Watch\x12\x1f.geminga.bookie.v1.WatchRequest\x1a .geminga.bookie.v1.WatchResponse0\x012\xaf\x01\n" +
+	"\x05Watch\x12\x1f.geminga.bookie.v1.WatchRequest\x1a .geminga.bookie.v1.WatchResponse0\x012\xfd\x01\n" +
 	"\x04Raft\x12O\n" +
 	"\bExchange\x12\x1e.geminga.bookie.v1.RaftRequest\x1a\x1f.geminga.bookie.v1.RaftResponse(\x010\x01\x12V\n" +
-	"\x0fInstallSnapshot\x12 .geminga.bookie.v1.SnapshotChunk\x1a\x1f.geminga.bookie.v1.RaftResponse(\x01B\x16Z\x14geminga/rpc/bookiepbb\x06proto3"
+	"\x0fInstallSnapshot\x12 .geminga.bookie.v1.SnapshotChunk\x1a\x1f.geminga.bookie.v1.RaftResponse(\x01\x12L\n" +
+	"\x05Fetch\x12\x1f.geminga.bookie.v1.FetchRequest\x1a .geminga.bookie.v1.FetchResponse0\x01B\x16Z\x14geminga/rpc/bookiepbb\x06proto3"
 
 var (
 	file_bookie_proto_rawDescOnce sync.Once
@@ -2728,7 +2932,7 @@ func file_bookie_proto_rawDescGZIP() []byte {
 }
 
 var file_bookie_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_bookie_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_bookie_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_bookie_proto_goTypes = []any{
 	(Code)(0),                   // 0: geminga.bookie.v1.Code
 	(*Result)(nil),              // 1: geminga.bookie.v1.Result
@@ -2751,20 +2955,23 @@ var file_bookie_proto_goTypes = []any{
 	(*WatchRequest)(nil),        // 18: geminga.bookie.v1.WatchRequest
 	(*WatchResponse)(nil),       // 19: geminga.bookie.v1.WatchResponse
 	(*Event)(nil),               // 20: geminga.bookie.v1.Event
-	(*RaftRequest)(nil),         // 21: geminga.bookie.v1.RaftRequest
-	(*RaftResponse)(nil),        // 22: geminga.bookie.v1.RaftResponse
-	(*RaftHeader)(nil),          // 23: geminga.bookie.v1.RaftHeader
-	(*RaftLog)(nil),             // 24: geminga.bookie.v1.RaftLog
-	(*AppendEntries)(nil),       // 25: geminga.bookie.v1.AppendEntries
-	(*AppendEntriesResult)(nil), // 26: geminga.bookie.v1.AppendEntriesResult
-	(*RequestVote)(nil),         // 27: geminga.bookie.v1.RequestVote
-	(*RequestPreVote)(nil),      // 28: geminga.bookie.v1.RequestPreVote
-	(*VoteResult)(nil),          // 29: geminga.bookie.v1.VoteResult
-	(*TimeoutNow)(nil),          // 30: geminga.bookie.v1.TimeoutNow
-	(*TimeoutNowResult)(nil),    // 31: geminga.bookie.v1.TimeoutNowResult
-	(*SnapshotChunk)(nil),       // 32: geminga.bookie.v1.SnapshotChunk
-	(*InstallSnapshotHead)(nil), // 33: geminga.bookie.v1.InstallSnapshotHead
-	(*SnapshotResult)(nil),      // 34: geminga.bookie.v1.SnapshotResult
+	(*FetchRequest)(nil),        // 21: geminga.bookie.v1.FetchRequest
+	(*FetchRecord)(nil),         // 22: geminga.bookie.v1.FetchRecord
+	(*FetchResponse)(nil),       // 23: geminga.bookie.v1.FetchResponse
+	(*RaftRequest)(nil),         // 24: geminga.bookie.v1.RaftRequest
+	(*RaftResponse)(nil),        // 25: geminga.bookie.v1.RaftResponse
+	(*RaftHeader)(nil),          // 26: geminga.bookie.v1.RaftHeader
+	(*RaftLog)(nil),             // 27: geminga.bookie.v1.RaftLog
+	(*AppendEntries)(nil),       // 28: geminga.bookie.v1.AppendEntries
+	(*AppendEntriesResult)(nil), // 29: geminga.bookie.v1.AppendEntriesResult
+	(*RequestVote)(nil),         // 30: geminga.bookie.v1.RequestVote
+	(*RequestPreVote)(nil),      // 31: geminga.bookie.v1.RequestPreVote
+	(*VoteResult)(nil),          // 32: geminga.bookie.v1.VoteResult
+	(*TimeoutNow)(nil),          // 33: geminga.bookie.v1.TimeoutNow
+	(*TimeoutNowResult)(nil),    // 34: geminga.bookie.v1.TimeoutNowResult
+	(*SnapshotChunk)(nil),       // 35: geminga.bookie.v1.SnapshotChunk
+	(*InstallSnapshotHead)(nil), // 36: geminga.bookie.v1.InstallSnapshotHead
+	(*SnapshotResult)(nil),      // 37: geminga.bookie.v1.SnapshotResult
 }
 var file_bookie_proto_depIdxs = []int32{
 	0,  // 0: geminga.bookie.v1.Result.code:type_name -> geminga.bookie.v1.Code
@@ -2781,51 +2988,54 @@ var file_bookie_proto_depIdxs = []int32{
 	20, // 11: geminga.bookie.v1.WatchResponse.events:type_name -> geminga.bookie.v1.Event
 	1,  // 12: geminga.bookie.v1.WatchResponse.result:type_name -> geminga.bookie.v1.Result
 	11, // 13: geminga.bookie.v1.Event.item:type_name -> geminga.bookie.v1.Item
-	25, // 14: geminga.bookie.v1.RaftRequest.append_entries:type_name -> geminga.bookie.v1.AppendEntries
-	27, // 15: geminga.bookie.v1.RaftRequest.request_vote:type_name -> geminga.bookie.v1.RequestVote
-	28, // 16: geminga.bookie.v1.RaftRequest.request_pre_vote:type_name -> geminga.bookie.v1.RequestPreVote
-	30, // 17: geminga.bookie.v1.RaftRequest.timeout_now:type_name -> geminga.bookie.v1.TimeoutNow
-	26, // 18: geminga.bookie.v1.RaftResponse.append_entries:type_name -> geminga.bookie.v1.AppendEntriesResult
-	29, // 19: geminga.bookie.v1.RaftResponse.request_vote:type_name -> geminga.bookie.v1.VoteResult
-	29, // 20: geminga.bookie.v1.RaftResponse.request_pre_vote:type_name -> geminga.bookie.v1.VoteResult
-	31, // 21: geminga.bookie.v1.RaftResponse.timeout_now:type_name -> geminga.bookie.v1.TimeoutNowResult
-	34, // 22: geminga.bookie.v1.RaftResponse.install_snapshot:type_name -> geminga.bookie.v1.SnapshotResult
-	23, // 23: geminga.bookie.v1.AppendEntries.header:type_name -> geminga.bookie.v1.RaftHeader
-	24, // 24: geminga.bookie.v1.AppendEntries.entries:type_name -> geminga.bookie.v1.RaftLog
-	23, // 25: geminga.bookie.v1.AppendEntriesResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	23, // 26: geminga.bookie.v1.RequestVote.header:type_name -> geminga.bookie.v1.RaftHeader
-	23, // 27: geminga.bookie.v1.RequestPreVote.header:type_name -> geminga.bookie.v1.RaftHeader
-	23, // 28: geminga.bookie.v1.VoteResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	23, // 29: geminga.bookie.v1.TimeoutNow.header:type_name -> geminga.bookie.v1.RaftHeader
-	23, // 30: geminga.bookie.v1.TimeoutNowResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	33, // 31: geminga.bookie.v1.SnapshotChunk.head:type_name -> geminga.bookie.v1.InstallSnapshotHead
-	23, // 32: geminga.bookie.v1.InstallSnapshotHead.header:type_name -> geminga.bookie.v1.RaftHeader
-	23, // 33: geminga.bookie.v1.SnapshotResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	2,  // 34: geminga.bookie.v1.Bookie.Append:input_type -> geminga.bookie.v1.AppendRequest
-	4,  // 35: geminga.bookie.v1.Bookie.Execute:input_type -> geminga.bookie.v1.ExecuteRequest
-	6,  // 36: geminga.bookie.v1.Bookie.Read:input_type -> geminga.bookie.v1.ReadRequest
-	8,  // 37: geminga.bookie.v1.Bookie.Status:input_type -> geminga.bookie.v1.StatusRequest
-	12, // 38: geminga.bookie.v1.Metadata.Get:input_type -> geminga.bookie.v1.GetRequest
-	14, // 39: geminga.bookie.v1.Metadata.List:input_type -> geminga.bookie.v1.ListRequest
-	16, // 40: geminga.bookie.v1.Metadata.Commit:input_type -> geminga.bookie.v1.CommitRequest
-	18, // 41: geminga.bookie.v1.Metadata.Watch:input_type -> geminga.bookie.v1.WatchRequest
-	21, // 42: geminga.bookie.v1.Raft.Exchange:input_type -> geminga.bookie.v1.RaftRequest
-	32, // 43: geminga.bookie.v1.Raft.InstallSnapshot:input_type -> geminga.bookie.v1.SnapshotChunk
-	3,  // 44: geminga.bookie.v1.Bookie.Append:output_type -> geminga.bookie.v1.AppendResponse
-	5,  // 45: geminga.bookie.v1.Bookie.Execute:output_type -> geminga.bookie.v1.ExecuteResponse
-	7,  // 46: geminga.bookie.v1.Bookie.Read:output_type -> geminga.bookie.v1.ReadResponse
-	10, // 47: geminga.bookie.v1.Bookie.Status:output_type -> geminga.bookie.v1.StatusResponse
-	13, // 48: geminga.bookie.v1.Metadata.Get:output_type -> geminga.bookie.v1.GetResponse
-	15, // 49: geminga.bookie.v1.Metadata.List:output_type -> geminga.bookie.v1.ListResponse
-	17, // 50: geminga.bookie.v1.Metadata.Commit:output_type -> geminga.bookie.v1.CommitResponse
-	19, // 51: geminga.bookie.v1.Metadata.Watch:output_type -> geminga.bookie.v1.WatchResponse
-	22, // 52: geminga.bookie.v1.Raft.Exchange:output_type -> geminga.bookie.v1.RaftResponse
-	22, // 53: geminga.bookie.v1.Raft.InstallSnapshot:output_type -> geminga.bookie.v1.RaftResponse
-	44, // [44:54] is the sub-list for method output_type
-	34, // [34:44] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	22, // 14: geminga.bookie.v1.FetchRequest.records:type_name -> geminga.bookie.v1.FetchRecord
+	28, // 15: geminga.bookie.v1.RaftRequest.append_entries:type_name -> geminga.bookie.v1.AppendEntries
+	30, // 16: geminga.bookie.v1.RaftRequest.request_vote:type_name -> geminga.bookie.v1.RequestVote
+	31, // 17: geminga.bookie.v1.RaftRequest.request_pre_vote:type_name -> geminga.bookie.v1.RequestPreVote
+	33, // 18: geminga.bookie.v1.RaftRequest.timeout_now:type_name -> geminga.bookie.v1.TimeoutNow
+	29, // 19: geminga.bookie.v1.RaftResponse.append_entries:type_name -> geminga.bookie.v1.AppendEntriesResult
+	32, // 20: geminga.bookie.v1.RaftResponse.request_vote:type_name -> geminga.bookie.v1.VoteResult
+	32, // 21: geminga.bookie.v1.RaftResponse.request_pre_vote:type_name -> geminga.bookie.v1.VoteResult
+	34, // 22: geminga.bookie.v1.RaftResponse.timeout_now:type_name -> geminga.bookie.v1.TimeoutNowResult
+	37, // 23: geminga.bookie.v1.RaftResponse.install_snapshot:type_name -> geminga.bookie.v1.SnapshotResult
+	26, // 24: geminga.bookie.v1.AppendEntries.header:type_name -> geminga.bookie.v1.RaftHeader
+	27, // 25: geminga.bookie.v1.AppendEntries.entries:type_name -> geminga.bookie.v1.RaftLog
+	26, // 26: geminga.bookie.v1.AppendEntriesResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	26, // 27: geminga.bookie.v1.RequestVote.header:type_name -> geminga.bookie.v1.RaftHeader
+	26, // 28: geminga.bookie.v1.RequestPreVote.header:type_name -> geminga.bookie.v1.RaftHeader
+	26, // 29: geminga.bookie.v1.VoteResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	26, // 30: geminga.bookie.v1.TimeoutNow.header:type_name -> geminga.bookie.v1.RaftHeader
+	26, // 31: geminga.bookie.v1.TimeoutNowResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	36, // 32: geminga.bookie.v1.SnapshotChunk.head:type_name -> geminga.bookie.v1.InstallSnapshotHead
+	26, // 33: geminga.bookie.v1.InstallSnapshotHead.header:type_name -> geminga.bookie.v1.RaftHeader
+	26, // 34: geminga.bookie.v1.SnapshotResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	2,  // 35: geminga.bookie.v1.Bookie.Append:input_type -> geminga.bookie.v1.AppendRequest
+	4,  // 36: geminga.bookie.v1.Bookie.Execute:input_type -> geminga.bookie.v1.ExecuteRequest
+	6,  // 37: geminga.bookie.v1.Bookie.Read:input_type -> geminga.bookie.v1.ReadRequest
+	8,  // 38: geminga.bookie.v1.Bookie.Status:input_type -> geminga.bookie.v1.StatusRequest
+	12, // 39: geminga.bookie.v1.Metadata.Get:input_type -> geminga.bookie.v1.GetRequest
+	14, // 40: geminga.bookie.v1.Metadata.List:input_type -> geminga.bookie.v1.ListRequest
+	16, // 41: geminga.bookie.v1.Metadata.Commit:input_type -> geminga.bookie.v1.CommitRequest
+	18, // 42: geminga.bookie.v1.Metadata.Watch:input_type -> geminga.bookie.v1.WatchRequest
+	24, // 43: geminga.bookie.v1.Raft.Exchange:input_type -> geminga.bookie.v1.RaftRequest
+	35, // 44: geminga.bookie.v1.Raft.InstallSnapshot:input_type -> geminga.bookie.v1.SnapshotChunk
+	21, // 45: geminga.bookie.v1.Raft.Fetch:input_type -> geminga.bookie.v1.FetchRequest
+	3,  // 46: geminga.bookie.v1.Bookie.Append:output_type -> geminga.bookie.v1.AppendResponse
+	5,  // 47: geminga.bookie.v1.Bookie.Execute:output_type -> geminga.bookie.v1.ExecuteResponse
+	7,  // 48: geminga.bookie.v1.Bookie.Read:output_type -> geminga.bookie.v1.ReadResponse
+	10, // 49: geminga.bookie.v1.Bookie.Status:output_type -> geminga.bookie.v1.StatusResponse
+	13, // 50: geminga.bookie.v1.Metadata.Get:output_type -> geminga.bookie.v1.GetResponse
+	15, // 51: geminga.bookie.v1.Metadata.List:output_type -> geminga.bookie.v1.ListResponse
+	17, // 52: geminga.bookie.v1.Metadata.Commit:output_type -> geminga.bookie.v1.CommitResponse
+	19, // 53: geminga.bookie.v1.Metadata.Watch:output_type -> geminga.bookie.v1.WatchResponse
+	25, // 54: geminga.bookie.v1.Raft.Exchange:output_type -> geminga.bookie.v1.RaftResponse
+	25, // 55: geminga.bookie.v1.Raft.InstallSnapshot:output_type -> geminga.bookie.v1.RaftResponse
+	23, // 56: geminga.bookie.v1.Raft.Fetch:output_type -> geminga.bookie.v1.FetchResponse
+	46, // [46:57] is the sub-list for method output_type
+	35, // [35:46] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_bookie_proto_init() }
@@ -2833,13 +3043,13 @@ func file_bookie_proto_init() {
 	if File_bookie_proto != nil {
 		return
 	}
-	file_bookie_proto_msgTypes[20].OneofWrappers = []any{
+	file_bookie_proto_msgTypes[23].OneofWrappers = []any{
 		(*RaftRequest_AppendEntries)(nil),
 		(*RaftRequest_RequestVote)(nil),
 		(*RaftRequest_RequestPreVote)(nil),
 		(*RaftRequest_TimeoutNow)(nil),
 	}
-	file_bookie_proto_msgTypes[21].OneofWrappers = []any{
+	file_bookie_proto_msgTypes[24].OneofWrappers = []any{
 		(*RaftResponse_AppendEntries)(nil),
 		(*RaftResponse_RequestVote)(nil),
 		(*RaftResponse_RequestPreVote)(nil),
@@ -2852,7 +3062,7 @@ func file_bookie_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bookie_proto_rawDesc), len(file_bookie_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

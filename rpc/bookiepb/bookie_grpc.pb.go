@@ -484,6 +484,7 @@ var Metadata_ServiceDesc = grpc.ServiceDesc{
 const (
 	Raft_Exchange_FullMethodName        = "/geminga.bookie.v1.Raft/Exchange"
 	Raft_InstallSnapshot_FullMethodName = "/geminga.bookie.v1.Raft/InstallSnapshot"
+	Raft_Fetch_FullMethodName           = "/geminga.bookie.v1.Raft/Fetch"
 )
 
 // RaftClient is the client API for Raft service.
@@ -494,6 +495,9 @@ const (
 type RaftClient interface {
 	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RaftRequest, RaftResponse], error)
 	InstallSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SnapshotChunk, RaftResponse], error)
+	// Fetch sends what the replica here holds of some records of a group's log: what another replica lacks, which has
+	// applied them. One answer for each record, in the order of the request.
+	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error)
 }
 
 type raftClient struct {
@@ -530,6 +534,25 @@ func (c *raftClient) InstallSnapshot(ctx context.Context, opts ...grpc.CallOptio
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Raft_InstallSnapshotClient = grpc.ClientStreamingClient[SnapshotChunk, RaftResponse]
 
+func (c *raftClient) Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[2], Raft_Fetch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchRequest, FetchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Raft_FetchClient = grpc.ServerStreamingClient[FetchResponse]
+
 // RaftServer is the server API for Raft service.
 // All implementations must embed UnimplementedRaftServer
 // for forward compatibility.
@@ -538,6 +561,9 @@ type Raft_InstallSnapshotClient = grpc.ClientStreamingClient[SnapshotChunk, Raft
 type RaftServer interface {
 	Exchange(grpc.BidiStreamingServer[RaftRequest, RaftResponse]) error
 	InstallSnapshot(grpc.ClientStreamingServer[SnapshotChunk, RaftResponse]) error
+	// Fetch sends what the replica here holds of some records of a group's log: what another replica lacks, which has
+	// applied them. One answer for each record, in the order of the request.
+	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error
 	mustEmbedUnimplementedRaftServer()
 }
 
@@ -553,6 +579,9 @@ func (UnimplementedRaftServer) Exchange(grpc.BidiStreamingServer[RaftRequest, Ra
 }
 func (UnimplementedRaftServer) InstallSnapshot(grpc.ClientStreamingServer[SnapshotChunk, RaftResponse]) error {
 	return status.Error(codes.Unimplemented, "method InstallSnapshot not implemented")
+}
+func (UnimplementedRaftServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Fetch not implemented")
 }
 func (UnimplementedRaftServer) mustEmbedUnimplementedRaftServer() {}
 func (UnimplementedRaftServer) testEmbeddedByValue()              {}
@@ -589,6 +618,17 @@ func _Raft_InstallSnapshot_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Raft_InstallSnapshotServer = grpc.ClientStreamingServer[SnapshotChunk, RaftResponse]
 
+func _Raft_Fetch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FetchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RaftServer).Fetch(m, &grpc.GenericServerStream[FetchRequest, FetchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Raft_FetchServer = grpc.ServerStreamingServer[FetchResponse]
+
 // Raft_ServiceDesc is the grpc.ServiceDesc for Raft service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -607,6 +647,11 @@ var Raft_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "InstallSnapshot",
 			Handler:       _Raft_InstallSnapshot_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Fetch",
+			Handler:       _Raft_Fetch_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "bookie.proto",

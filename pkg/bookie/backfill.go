@@ -1,0 +1,347 @@
+package bookie
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+	"geminga/rpc/bookiepb"
+)
+
+const (
+	// fetchBatch is about how many bytes are asked for at once, if that is no more than a second's.
+	fetchBatch = 1 << 20
+	// fetchRecords is how many records are asked for at once, at most.
+	fetchRecords = 4096
+	// fetchTimeout is how long the answer to one question may take.
+	fetchTimeout = 30 * time.Second
+	// fillRetry is how long to wait before what nobody had is asked for again.
+	fillRetry = 5 * time.Second
+	// fillPoll is how often it is looked whether the replica has applied its log again.
+	fillPoll = 100 * time.Millisecond
+)
+
+// filler makes a replica whole: it fetches from the other replicas the entries that the index names and the journal does
+// not hold, or holds damaged.
+//
+//	snapshot installed ──┐
+//	bookie started ──────┼─▶ log applied again ──▶ index − journal = lacks ──▶ fetch, check, Keep ──▶ whole
+//	damage met ──────────┘         ▲                                              │ nobody has it
+//	                               └──────────────────── after a while ───────────┘
+//
+// What was kept is durable, and what is lacking is computed anew each time, so it goes on after a restart where it ended.
+// A damaged record that is still in the log is compacted out of it first, by a snapshot.
+type filler struct {
+	wake    chan struct{} // holds one
+	missing atomic.Int64  // records, as of the last look
+	bytes   atomic.Int64  // of their entries
+	whole   atomic.Bool   // all peers were asked since the last snapshot was installed, or since the start
+
+	mu      sync.Mutex
+	damaged map[uint64]struct{} // indexes whose record was found damaged, though the journal may not know
+}
+
+func newFiller() *filler {
+	f := &filler{wake: make(chan struct{}, 1), damaged: map[uint64]struct{}{}}
+	f.signal()
+	return f
+}
+
+func (f *filler) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// repair has a damaged record fetched from others.
+func (g *group) repair(index uint64) {
+	g.fill.mu.Lock()
+	_, known := g.fill.damaged[index]
+	g.fill.damaged[index] = struct{}{}
+	g.fill.mu.Unlock()
+	if !known {
+		g.log.Warn("a damaged record is to be fetched from other replicas", "group", g.id, "index", index)
+		g.fill.signal()
+	}
+}
+
+// installed is called before and after a snapshot replaces the state: nobody is to see the new state and believe it whole.
+func (g *group) installed() {
+	g.fill.whole.Store(false)
+	g.fill.signal()
+}
+
+// tendEntries keeps a replica whole until it stops.
+func (g *group) tendEntries(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the replica or with the bookie
+		select {
+		case <-g.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	behind := g.store.group.LastIndex() // what may have been applied before a restart
+	for {
+		select {
+		case <-g.fill.wake:
+		case <-ctx.Done():
+			return
+		}
+		for g.raft.AppliedIndex() < behind {
+			if pause(ctx, fillPoll) != nil {
+				return
+			}
+		}
+		left, err := g.makeWhole(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil || left > 0 {
+			g.log.Warn("entries are missing here and could not be fetched; it is tried again", "group", g.id, "records", left, "error", err)
+			if pause(ctx, fillRetry) != nil {
+				return
+			}
+			g.fill.signal()
+		}
+	}
+}
+
+// makeWhole fetches what is lacking, from each of the other replicas in turn. It returns the number of records that none
+// of them had.
+func (g *group) makeWhole(ctx context.Context) (int, error) {
+	began := time.Now()
+	if err := g.compactDamaged(ctx); err != nil {
+		return 0, err
+	}
+	lacks := g.lacks()
+	g.fill.missing.Store(int64(len(lacks)))
+	total, first := int64(0), len(lacks)
+	touched := map[ledger.ID]struct{}{}
+	for i := range lacks {
+		total += lacks[i].bytes()
+		for _, n := range lacks[i].needs {
+			touched[n.ledger] = struct{}{}
+		}
+	}
+	g.fill.bytes.Store(total)
+	if first > 0 {
+		g.log.Info("fetching entries from other replicas", "group", g.id, "records", first, "bytes", total)
+	}
+	var errs []error
+	for _, peer := range g.others() {
+		if len(lacks) == 0 {
+			break
+		}
+		left, err := g.fetchAll(ctx, peer, lacks)
+		if lacks = left; err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", peer, err))
+		}
+		if ctx.Err() != nil {
+			return len(lacks), ctx.Err()
+		}
+	}
+	g.fill.missing.Store(int64(len(lacks)))
+	if len(lacks) == 0 {
+		g.fill.bytes.Store(0)
+		errs = nil
+	}
+	if len(errs) == 0 {
+		g.fill.whole.Store(true)
+	}
+	if first > 0 && len(lacks) == 0 {
+		g.verifySums(touched)
+		g.log.Info("all entries are here again", "group", g.id, "records", first, "bytes", total, "took", time.Since(began))
+	}
+	return len(lacks), errors.Join(errs...)
+}
+
+// others are the other replicas, the leader first: it is the least likely to lack anything. Those that have left the group
+// are asked too, as long as they are to keep what they have.
+func (g *group) others() []string {
+	_, leader := g.raft.LeaderWithID()
+	out := []string{string(leader)}
+	for _, id := range slices.Concat(g.voters(), g.record.Load().Members()) {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return slices.DeleteFunc(out, func(id string) bool { return id == "" || id == g.transport.self })
+}
+
+// isWhole says whether the replica has all entries of the ledgers that it knows.
+func isWhole(st *bookiepb.GroupStatus) bool { return !st.GetFilling() && st.GetMissing() == 0 }
+
+// fetchAll asks one peer for everything, at a bounded rate, and returns what it did not have.
+func (g *group) fetchAll(ctx context.Context, peer string, lacks []lack) ([]lack, error) {
+	var left []lack
+	most := min(fetchBatch, g.opts.BackfillBytesPerSecond)
+	for len(lacks) > 0 {
+		n, size := 0, int64(0)
+		for n < len(lacks) && n < fetchRecords && (n == 0 || size+lacks[n].bytes() <= most) {
+			size += lacks[n].bytes()
+			n++
+		}
+		began := time.Now()
+		kept, err := g.fetchSome(ctx, peer, lacks[:n])
+		for i := range lacks[:n] {
+			if _, ok := kept[lacks[i].index]; !ok {
+				left = append(left, lacks[i])
+			}
+		}
+		lacks = lacks[n:]
+		if err != nil {
+			return append(left, lacks...), err
+		}
+		due := time.Duration(float64(size) / float64(g.opts.BackfillBytesPerSecond) * float64(time.Second))
+		if err := pause(ctx, due-time.Since(began)); err != nil {
+			return append(left, lacks...), err
+		}
+	}
+	return left, nil
+}
+
+// fetchSome asks one question and keeps what comes. It returns the indexes that are here now.
+func (g *group) fetchSome(ctx context.Context, peer string, want []lack) (map[uint64]struct{}, error) {
+	var list []journal.Kept
+	_, err := g.transport.links.fetch(ctx, peer, g.id, want, func(_ *lack, k journal.Kept) error {
+		list = append(list, k)
+		return nil
+	})
+	if kerr := g.store.group.Keep(list); kerr != nil {
+		return nil, errors.Join(err, kerr)
+	}
+	here, bytes := map[uint64]struct{}{}, 0
+	g.fill.mu.Lock()
+	for i := range list {
+		here[list[i].Index] = struct{}{}
+		delete(g.fill.damaged, list[i].Index)
+		bytes += len(list[i].Data)
+	}
+	g.fill.mu.Unlock()
+	g.fill.missing.Add(-int64(len(list)))
+	g.fill.bytes.Add(-int64(bytes))
+	g.metrics.fetched(len(list), bytes)
+	return here, err
+}
+
+// lacks computes what the index names and the journal does not hold whole, ascending by index.
+func (g *group) lacks() []lack {
+	_, x := g.fsm.needed()
+	needs := x.needs()
+	g.fill.mu.Lock()
+	defer g.fill.mu.Unlock()
+	var out []lack
+	at := 0
+	miss := func(upTo uint64) { // the records before an index that is held
+		for at < len(needs) && needs[at].run.index < upTo {
+			out, at = appendLack(out, needs, at)
+		}
+	}
+	g.store.group.Held(func(h journal.Held) bool {
+		miss(h.Index)
+		_, damaged := g.fill.damaged[h.Index]
+		if at < len(needs) && needs[at].run.index == h.Index {
+			if !h.InLog && (h.Damaged || damaged) {
+				out, at = appendLack(out, needs, at)
+			} else {
+				at = skipNeeds(needs, at)
+			}
+		} else if damaged {
+			delete(g.fill.damaged, h.Index) // no ledger needs it any more
+		}
+		return at < len(needs)
+	})
+	miss(^uint64(0))
+	return out
+}
+
+func skipNeeds(needs []need, at int) int {
+	index := needs[at].run.index
+	for at < len(needs) && needs[at].run.index == index {
+		at++
+	}
+	return at
+}
+
+func appendLack(out []lack, needs []need, at int) ([]lack, int) {
+	end := skipNeeds(needs, at)
+	return append(out, lack{index: needs[at].run.index, needs: needs[at:end:end]}), end
+}
+
+// needs returns all runs, by the index of their record and the offset in it.
+func (x *index) needs() []need {
+	n := 0
+	for _, runs := range x.ledgers {
+		n += len(runs)
+	}
+	out := make([]need, 0, n)
+	for id, runs := range x.ledgers {
+		for _, r := range runs {
+			out = append(out, need{id, r})
+		}
+	}
+	slices.SortFunc(out, func(a, b need) int {
+		return cmp.Or(cmp.Compare(a.run.index, b.run.index), cmp.Compare(a.run.offset, b.run.offset))
+	})
+	return out
+}
+
+// compactDamaged takes records that are damaged out of the log: only then can others be kept in their place. It is for
+// those that this replica has applied, of which there is nothing to learn any more.
+func (g *group) compactDamaged(ctx context.Context) error {
+	g.fill.mu.Lock()
+	highest := uint64(0)
+	for i := range g.fill.damaged {
+		highest = max(highest, i)
+	}
+	g.fill.mu.Unlock()
+	if first := g.store.group.FirstIndex(); first == 0 || highest < first || highest > g.raft.AppliedIndex() {
+		return nil
+	}
+	for range snapshotKept {
+		if err := g.snapshotLeaving(ctx, g.store.group.LastIndex()-highest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifySums compares the running checksums of ledgers with the entries that are here.
+func (g *group) verifySums(ids map[ledger.ID]struct{}) {
+	m, x := g.fsm.view()
+	for id := range ids {
+		st, ok := m.State(id)
+		if !ok || st.Summed != st.Last {
+			continue // deleted, or entries were discarded that the checksum covers
+		}
+		sum, err := uint64(0), error(nil)
+		for _, r := range x.ledgers[id] {
+			var body []byte
+			if body, err = g.store.body(r); err != nil {
+				break
+			}
+			if sum, err = ledger.Sum(sum, r.first, body); err != nil {
+				break
+			}
+		}
+		switch {
+		case errors.Is(err, journal.ErrNotFound): // deleted meanwhile, or not here yet
+		case err != nil:
+			g.log.Error("a ledger cannot be checked", "group", g.id, "ledger", id, "error", err)
+		case sum != st.Checksum:
+			g.metrics.diverged()
+			g.log.Error("entries are not those that the group has agreed on", "group", g.id, "ledger", id,
+				"checksum", fmt.Sprintf("%016x", sum), "agreed", fmt.Sprintf("%016x", st.Checksum))
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package bookie
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"geminga/pkg/journal"
+	"geminga/pkg/ledger"
+	"geminga/pkg/vfs"
+)
+
+const (
+	// reclaimShare is the part of a segment that must be live for it to be left alone.
+	reclaimShare = 0.75
+	// reclaimBatch is about how many bytes are copied at once.
+	reclaimBatch = 1 << 20
+	// recordOverhead is what a kept record takes of a segment beside its entries, and pieceOverhead each piece of it.
+	recordOverhead, pieceOverhead = 48, 8
+)
+
+// holder is a group whose records lie in the journal.
+type holder struct {
+	group  *journal.Group
+	view   func() (applied uint64, x *index) // nil: its ledgers are not known here, so all that it holds is needed
+	repair func(index uint64)                // a damaged record was met
+}
+
+// space gives the segments back that nothing needs.
+//
+//	mark     kept record, no ledger has entries in it ─▶ released
+//	         the rest, by segment ─▶ live bytes
+//	sweep    nothing live ─▶ recycled
+//	         little live ─▶ copied to the end of the journal, without what no ledger needs, then recycled
+//
+// A ledger's entries go only because the machine has applied its deletion, which is committed. What is needed of the
+// records up to the applied index only ever shrinks, so a state that is a little old keeps too much, never too little.
+// A copy is durable before the original goes; a crash in between leaves both.
+//
+// Log records are needed as a whole, whatever became of their ledgers. Snapshots make kept ones of them: see squeeze.
+type space struct {
+	journal *journal.Journal
+	fs      vfs.FS
+	dir     string // of the journal
+	rate    int64  // bytes a second that are copied
+	log     *slog.Logger
+}
+
+// swept is what a round did.
+type swept struct {
+	released int   // records
+	segments int   // recycled
+	copied   int64 // bytes
+}
+
+// sweep is one round. An error says why not all was done that could be; what was done is done.
+func (s *space) sweep(ctx context.Context, holders []holder) (swept, error) {
+	var out swept
+	live := map[uint64]int64{}
+	for _, h := range holders {
+		out.released += h.mark(live)
+	}
+	numbers := s.journal.Segments()
+	var sparse []uint64
+	share := map[uint64]float64{}
+	for _, n := range numbers[:max(len(numbers)-1, 0)] {
+		size, err := s.size(n)
+		if err != nil {
+			return out, err
+		}
+		if share[n] = float64(live[n]) / float64(size); share[n] < reclaimShare {
+			sparse = append(sparse, n)
+		}
+	}
+	slices.SortFunc(sparse, func(a, b uint64) int { return cmp.Compare(share[a], share[b]) })
+	for _, n := range sparse {
+		if live[n] > 0 {
+			copied, err := s.evacuate(ctx, n, holders)
+			if out.copied += copied; err != nil {
+				return out, err
+			}
+		}
+		switch err := s.journal.Recycle(n); {
+		case err == nil:
+			out.segments++
+		case errors.Is(err, journal.ErrInUse): // what is damaged, or came meanwhile, stays: a later round sees it
+		default:
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func (s *space) size(segment uint64) (size int64, err error) {
+	f, err := s.fs.Open(filepath.Join(s.dir, journal.SegmentName(segment)))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err = f.Size()
+	return max(size, 1), err
+}
+
+// each visits what the group holds with what is needed of it. Whole: all of it is.
+func (h *holder) each(visit func(r journal.Held, needs []need, whole bool) bool) {
+	if h.view == nil {
+		h.group.Held(func(r journal.Held) bool { return visit(r, nil, true) })
+		return
+	}
+	applied, x := h.view()
+	needs, at := x.needs(), 0
+	h.group.Held(func(r journal.Held) bool {
+		for at < len(needs) && needs[at].run.index < r.Index {
+			at = skipNeeds(needs, at)
+		}
+		end := at
+		if at < len(needs) && needs[at].run.index == r.Index {
+			end = skipNeeds(needs, at)
+		}
+		return visit(r, needs[at:end], r.InLog || r.Index > applied)
+	})
+}
+
+// mark releases what nothing needs and adds up the rest by segment. It returns how many records were released.
+func (h *holder) mark(live map[uint64]int64) int {
+	var dead []uint64
+	h.each(func(r journal.Held, needs []need, whole bool) bool {
+		switch {
+		case whole:
+			live[r.Place.Segment] += int64(r.Place.Length)
+		case len(needs) == 0:
+			dead = append(dead, r.Index)
+		default:
+			live[r.Place.Segment] += min(neededBytes(needs), int64(r.Place.Length))
+		}
+		return true
+	})
+	h.group.Release(dead)
+	return len(dead)
+}
+
+// neededBytes is what a record takes that has only what is needed.
+func neededBytes(needs []need) int64 {
+	n := int64(recordOverhead)
+	for i := range needs {
+		n += int64(needs[i].run.length) + pieceOverhead
+	}
+	return n
+}
+
+// evacuate copies what is live in a segment to the end of the journal.
+func (s *space) evacuate(ctx context.Context, segment uint64, holders []holder) (int64, error) {
+	total := int64(0)
+	for _, h := range holders {
+		var moves []journal.Held
+		var prunes [][]need
+		h.each(func(r journal.Held, needs []need, whole bool) bool {
+			switch {
+			case r.Place.Segment != segment:
+			case whole, len(needs) > 0 && neededBytes(needs) >= int64(r.Place.Length):
+				moves = append(moves, r)
+			case len(needs) > 0:
+				prunes = append(prunes, slices.Clone(needs))
+			}
+			return true
+		})
+		n, err := s.copy(ctx, &h, moves, prunes)
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// copy writes records again, whole ones and those of which parts are needed.
+func (s *space) copy(ctx context.Context, h *holder, moves []journal.Held, prunes [][]need) (int64, error) {
+	total := int64(0)
+	for len(moves) > 0 {
+		n, size := 0, int64(0)
+		for n < len(moves) && (n == 0 || size < reclaimBatch) {
+			size += int64(moves[n].Place.Length)
+			n++
+		}
+		if err := h.intact(h.group.Move(moves[:n])); err != nil {
+			return total, err
+		}
+		moves = moves[n:]
+		if total += size; s.pace(ctx, size) != nil {
+			return total, ctx.Err()
+		}
+	}
+	for len(prunes) > 0 {
+		var list []journal.Kept
+		size := int64(0)
+		for len(prunes) > 0 && size < reclaimBatch {
+			k, err := h.prune(prunes[0])
+			switch {
+			case err == nil:
+				list = append(list, k)
+				size += int64(len(k.Data))
+			case !isLost(err):
+				return total, err
+			}
+			prunes = prunes[1:]
+		}
+		if err := h.group.Keep(list); err != nil {
+			return total, err
+		}
+		if total += size; s.pace(ctx, size) != nil {
+			return total, ctx.Err()
+		}
+	}
+	return total, nil
+}
+
+func (s *space) pace(ctx context.Context, size int64) error {
+	return pause(ctx, time.Duration(float64(size)/float64(s.rate)*float64(time.Second)))
+}
+
+// intact passes errors on, but for damage, which is reported.
+func (h *holder) intact(err error) error {
+	var why *journal.CorruptError
+	if !errors.As(err, &why) {
+		return err
+	}
+	if h.repair != nil {
+		h.repair(why.Index)
+	}
+	return nil
+}
+
+// prune reads what is needed of a record.
+func (h *holder) prune(needs []need) (journal.Kept, error) {
+	k := journal.Kept{Index: needs[0].run.index}
+	for i := range needs {
+		p := needs[i].run.piece()
+		b, err := h.group.ReadPiece(k.Index, p, nil)
+		if errors.Is(err, journal.ErrCorrupt) && h.repair != nil {
+			h.repair(k.Index)
+		}
+		if err != nil {
+			return k, err
+		}
+		k.Pieces, k.Data = append(k.Pieces, p), append(k.Data, b...)
+	}
+	return k, nil
+}
+
+// reclaim gives space back, round after round, until the bookie closes.
+func (b *Bookie) reclaim() {
+	seen := uint64(0)
+	for pause(b.ctx, b.opts.ReclaimInterval) == nil {
+		now := b.groups.changes()
+		if now == seen {
+			continue // nothing was deleted, nothing left a log
+		}
+		if err := b.reclaimOnce(b.ctx); err != nil {
+			if b.ctx.Err() == nil {
+				b.log.Warn("not all space that is free could be given back; it is tried again", "error", err)
+			}
+			continue
+		}
+		seen = now
+	}
+}
+
+// reclaimOnce is one round.
+func (b *Bookie) reclaimOnce(ctx context.Context) error {
+	began := time.Now()
+	s := &space{journal: b.journal, fs: b.opts.FS, dir: b.opts.Journal.Dir, rate: b.opts.ReclaimBytesPerSecond, log: b.log}
+	var holders []holder
+	var errs []error
+	for _, id := range b.journal.Groups() {
+		h := holder{group: b.journal.Group(id)}
+		if g := b.groups.get(ledger.GroupID(id)); g != nil {
+			h.view, h.repair = g.fsm.needed, g.repair
+			if err := g.squeeze(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("snapshot of group %d: %w", id, err))
+			}
+		}
+		holders = append(holders, h)
+	}
+	done, err := s.sweep(ctx, holders)
+	b.metrics.reclaimed(done)
+	if done.segments > 0 {
+		b.log.Info("gave space back", "segments", done.segments, "copied", done.copied, "records", done.released, "took", time.Since(began))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// squeeze takes snapshots when much of the log is of entries that no ledger has any more, so that it leaves the log.
+func (g *group) squeeze(ctx context.Context) error {
+	h := holder{group: g.store.group, view: g.fsm.needed}
+	dead, trailing := int64(0), g.store.trailing(g.opts.TrailingLogBytes)
+	last := g.store.group.LastIndex()
+	h.each(func(r journal.Held, needs []need, _ bool) bool {
+		if r.InLog && r.Index+trailing <= last {
+			dead += max(int64(r.Place.Length)-neededBytes(needs), 0)
+		}
+		return true
+	})
+	if dead <= g.opts.SnapshotLogBytes/2 {
+		return nil
+	}
+	for range snapshotKept {
+		if err := g.snapshot(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes counts what may have left space to be given back.
+func (gs *groups) changes() uint64 {
+	n := uint64(0)
+	for _, g := range gs.all() {
+		g.snapshots.mu.Lock()
+		n += g.snapshots.made
+		g.snapshots.mu.Unlock()
+		n += g.fsm.drops.Load() + 1
+	}
+	return n
+}
