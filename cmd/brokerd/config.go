@@ -52,6 +52,7 @@ func (c *config) register() *settings.Set {
 	c.registerNetwork(s)
 	c.registerBroker(s)
 	c.registerAdmission(s)
+	c.registerLimits(s)
 	c.registerDispatch(s)
 	c.registerStorage(s)
 	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
@@ -81,7 +82,6 @@ func (c *config) registerBroker(s *settings.Set) {
 	s.Int(&o.Loops, "numIOThreads", 0, settings.Range{Min: 0, Max: 1024}, "I/O loops; 0: min(2n, max(8, n/2)) for n processors").In("loops")
 	s.Int(&o.ExecutorThreads, "numOrderedExecutorThreads", 0, settings.Range{Min: 0, Max: 1024}, "executors of topics and subscriptions; 0: one per processor, at least 2").In("threads")
 	s.Int(&o.MaxMessageSize, "maxMessageSize", 5<<20, settings.Range{Min: 1024, Max: 5 << 20}, "largest payload of a message in bytes").In("bytes")
-	s.Int(&o.MaxConnections, "brokerMaxConnections", 0, settings.Range{Min: 0, Max: unlimited}, "connections that are accepted; 0: no limit").In("connections")
 	s.Int(&o.MaxPendingPublishRequestsPerConnection, "maxPendingPublishRequestsPerConnection", 1000, settings.Range{Min: 1, Max: unlimited},
 		"unanswered sends of a connection from which on it is not read; again at half of it").In("messages")
 	s.Int(&o.DefaultNumberOfNamespaceBundles, "defaultNumberOfNamespaceBundles", 32, settings.Range{Min: 1, Max: 4096}, "bundles of a namespace, the units of ownership; the same on all brokers").In("bundles")

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"geminga/cmd/internal/settings"
 	"geminga/pkg/broker"
@@ -33,6 +34,8 @@ func (c *config) registerAdmission(s *settings.Set) {
 	s.Func("maxOutboundBufferSizeInMB", "", "MiB that all clients together may leave unread before each gets more only when it has read all; 0 or less: no limit; "+
 		"empty: a quarter of maxDirectMemoryMB, at least 32", megabytes(&a.MaxOutbound)).In("MiB")
 	s.Bool(&a.PauseIfUnwritable, "pulsarChannelPauseReceivingRequestsIfUnwritable", false, "leave requests of a connection alone while it is not writable; otherwise from 1 MiB of unsent output on")
+	s.DurationOrNone(&a.Cooldown, "pulsarChannelPauseReceivingCooldownMs", 5000, time.Millisecond, "how long after such a pause requests come at the rate below; 0: no such time")
+	s.Int(&a.CooldownRate, "pulsarChannelPauseReceivingCooldownRateLimitPerSecond", 5, settings.Range{Min: 0, Max: unlimited}, "requests of a connection in that time; 0: as many as come").In("requests per second")
 
 	s.Int(&a.RecvMin, "brokerAdaptiveRecvByteBufAllocatorMinimumSize", 1<<10, size, "smallest receive buffer in bytes").In("bytes")
 	s.Int(&a.RecvStart, "brokerAdaptiveRecvByteBufAllocatorInitialSize", 16<<10, size, "receive buffer that an I/O loop starts with").In("bytes")

@@ -43,5 +43,5 @@ func TestStorable(t *testing.T) {
 
 // sameDynamic compares what dynamic settings may change.
 func sameDynamic(a, b *broker.Options) bool {
-	return a.Admission == b.Admission && a.Cache.CopyEntries == b.Cache.CopyEntries && a.DisableAutoTopicCreation == b.DisableAutoTopicCreation
+	return a.Admission == b.Admission && a.Limits == b.Limits && a.Cache.CopyEntries == b.Cache.CopyEntries && a.DisableAutoTopicCreation == b.DisableAutoTopicCreation
 }

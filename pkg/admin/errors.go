@@ -47,6 +47,7 @@ func codes() []struct {
 		{topic.ErrInUse, http.StatusPreconditionFailed},
 		{topic.ErrConsumerBusy, http.StatusPreconditionFailed},
 		{errBadBody, http.StatusBadRequest},
+		{errBadRate, http.StatusBadRequest},
 		{errBadEntry, http.StatusPreconditionFailed},
 		{protocol.ErrBadTopicName, http.StatusPreconditionFailed},
 		{protocol.ErrBadNamespace, http.StatusPreconditionFailed},

@@ -78,6 +78,7 @@ func (h *handler) routeBroker() {
 	h.routeStored(topicPath)
 	h.routeNamespaces()
 	h.routeConfiguration()
+	h.routePublishRates()
 	h.mux.HandleFunc("GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", h.serveLookup)
 }
 

@@ -17,6 +17,10 @@ type Admission struct {
 	// gets more only when it has read all; default a quarter of the budget, at least 32 MiB; negative: no limit.
 	MaxOutbound       int64
 	PauseIfUnwritable bool // pulsarChannelPauseReceivingRequestsIfUnwritable
+	// After such a pause, for Cooldown, CooldownRate requests a second (pulsarChannelPauseReceivingCooldownMs,
+	// …CooldownRateLimitPerSecond); 0: no cooldown.
+	Cooldown     time.Duration
+	CooldownRate int
 
 	// brokerAdaptiveRecvByteBufAllocator{Minimum,Initial,Maximum}Size; 1 KiB, 16 KiB, 1 MiB
 	RecvMin, RecvStart, RecvMax int
@@ -36,6 +40,7 @@ func (a *Admission) EnsureDefaults() {
 
 func (a *Admission) validate(check func(ok bool, format string, args ...any)) {
 	check(a.FrameMemory <= FrameMemoryEnabled, "inProgressRequestFrameMemoryLimitEnabled is %d", a.FrameMemory)
+	check(a.Cooldown >= 0 && a.CooldownRate >= 0, "pulsarChannelPauseReceivingCooldownMs is %v, …RateLimitPerSecond %d", a.Cooldown, a.CooldownRate)
 	for _, r := range []Rate{a.BrokerRate, a.TopicRate} {
 		check(r.Messages >= 0 && r.Bytes >= 0, "publish rate is %d messages, %d bytes", r.Messages, r.Bytes)
 	}
@@ -85,12 +90,11 @@ func (s *Server) SetFrameMemoryLimit(bytes int64) {
 // SetBrokerPublishRate changes the rate of all that is published here.
 func (s *Server) SetBrokerPublishRate(r Rate) { s.publishLimit.set(r, time.Now()) }
 
-// SetTopicPublishRate changes the rate of each topic, also of those that have got one of their own.
+// SetTopicPublishRate changes the rate of each topic whose namespace has none of its own, also of topics that have got one
+// of their own.
 func (s *Server) SetTopicPublishRate(r Rate) {
 	s.topicRate.Store(&r)
-	for _, h := range s.topics.all(nil) {
-		h.limit.set(r, time.Now())
-	}
+	s.rates.apply(s.topics.all(nil)...)
 }
 
 // LimitTopic changes the rate of one topic, as long as it is open here. ErrTopicNotHere says that it is not.

@@ -8,13 +8,18 @@ import (
 )
 
 // CONNECT opens the conversation; nothing may come before it, and it comes once. Exactly one frame answers it:
-// CONNECTED, with the older of the two protocol versions and the largest message we take. A client that announces that it
+// CONNECTED, with the older of the two protocol versions and the largest message we take; or ERROR NotAllowedError with
+// request id -1, when there are too many connections, and then the connection is closed. A client that announces that it
 // reads broker entry metadata gets it with its messages, if the setting allows it. Authentication data is not looked at
 // yet.
 func handleConnect(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.Connect
 	if c.connected {
 		return c.violation("second CONNECT")
+	}
+	if c.refusal != nil {
+		c.refuse(c.refusal)
+		return nil
 	}
 	c.connected = true
 	c.version = min(req.GetProtocolVersion(), protocol.Version)

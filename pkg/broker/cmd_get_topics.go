@@ -29,8 +29,14 @@ func handleGetTopics(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.topicList(request, transient)
 		return nil
 	}
+	if err := c.beganLookup(); err != nil {
+		c.fail(request, err)
+		return nil
+	}
 	c.server.listTopics(ns, func(names []string, err error) {
+		c.server.lookups.leave()
 		c.post(func() {
+			c.ended()
 			if err != nil {
 				c.fail(request, errMetadata)
 				return

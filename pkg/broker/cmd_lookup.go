@@ -11,7 +11,8 @@ import (
 
 // LOOKUP tells which broker serves a topic. Connect: this one, which owns the topic's bundle now. Redirect: another,
 // which is asked again and with authoritative set takes the bundle itself if nobody has it, so there are few hops.
-// Failed: try again; the code is MetadataError, since on ServiceNotReady clients close the whole connection.
+// Failed: try again; the code is MetadataError, since on ServiceNotReady clients close the whole connection, or
+// TooManyRequests when too many lookups are under way.
 func handleLookup(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.LookupTopic
 	request, began := req.GetRequestId(), time.Now()
@@ -20,9 +21,17 @@ func handleLookup(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.located(request, place{}, err)
 		return nil
 	}
+	if err := c.beganLookup(); err != nil {
+		c.located(request, place{}, err)
+		return nil
+	}
 	c.server.owners.lookup(name, req.GetAuthoritative(), func(p place, err error) {
+		c.server.lookups.leave()
 		c.server.metrics.lookup(p, err, time.Since(began))
-		c.post(func() { c.located(request, p, err) })
+		c.post(func() {
+			c.ended()
+			c.located(request, p, err)
+		})
 	})
 	return nil
 }

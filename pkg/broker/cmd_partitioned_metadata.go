@@ -17,8 +17,16 @@ func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.partitions(request, 0, err)
 		return nil
 	}
+	if err := c.beganLookup(); err != nil {
+		c.partitions(request, 0, err)
+		return nil
+	}
 	readPartitions(c.server.opts.Store, name, func(n uint32, err error) {
-		c.post(func() { c.partitions(request, n, err) })
+		c.server.lookups.leave()
+		c.post(func() {
+			c.ended()
+			c.partitions(request, n, err)
+		})
 	})
 	return nil
 }

@@ -37,6 +37,10 @@ func handleProducer(c *conn, cmd *pulsarpb.BaseCommand) error {
 		err = fmt.Errorf("initial subscription: %w", errBadName)
 	case len(req.GetProducerName()) > maxClientName:
 		err = fmt.Errorf("producer of %d bytes: %w", len(req.GetProducerName()), errBadName)
+	default:
+		if err = room(len(c.producers), c.server.opts.Limits.Producers); err == nil {
+			err = c.began()
+		}
 	}
 	if err != nil {
 		c.fail(req.GetRequestId(), err)
@@ -125,6 +129,9 @@ func (p *producer) finish(t *topic.Producer, err error) {
 func (p *producer) opened(t *topic.Producer, err error) {
 	c, request := p.c, p.request.GetRequestId()
 	p.topic = t
+	if !p.waiting {
+		c.ended()
+	}
 	if err == nil {
 		err = p.undone
 	}
@@ -161,6 +168,7 @@ func (p *producer) announce(request uint64) {
 // waits tells the client that it has to wait for the topic, so that its request does not run out of time.
 func (p *producer) waits(name string) {
 	p.waiting = true
+	p.c.ended() // its client has an answer
 	if p.c.closed || p.undone != nil {
 		p.leave(nil)
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,7 +20,8 @@ import (
 // An exclusive subscription that has a consumer is ERROR ConsumerBusy, which ends some clients' consumers for good: so it
 // is said only after the connection of the other one has been found alive; so is ConsumerAssignError, when the ranges of
 // hashes that a sticky Key_Shared consumer names are taken. force_topic_creation=false asks for a topic
-// that exists, else ERROR TopicNotFound.
+// that exists, else ERROR TopicNotFound. A consumer that comes back too often is ERROR TooManyRequests: Pulsar says
+// NotAllowedError, on which clients give the consumer up.
 func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.Subscribe
 	id := req.GetConsumerId()
@@ -38,6 +40,10 @@ func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
 		err = fmt.Errorf("subscription: %w", errBadName)
 	case len(req.GetConsumerName()) > maxClientName:
 		err = fmt.Errorf("consumer of %d bytes: %w", len(req.GetConsumerName()), errBadName)
+	default:
+		if err = room(len(c.consumers), c.server.opts.Limits.Consumers); err == nil {
+			err = c.began()
+		}
 	}
 	if err != nil {
 		c.fail(req.GetRequestId(), err)
@@ -50,6 +56,11 @@ func handleSubscribe(c *conn, cmd *pulsarpb.BaseCommand) error {
 	c.consumers[id] = k
 	c.server.topics.get(name, req.GetForceTopicCreation(), func(h *hosted, err error) {
 		if err != nil {
+			k.finish(nil, err)
+			return
+		}
+		who := subscriber{hostOf(c.ec.RemoteAddr()), req.GetConsumerName(), id}
+		if err := h.subscribes.pass(who, c.server.subscribes.Load(), time.Now()); err != nil {
 			k.finish(nil, err)
 			return
 		}
@@ -141,6 +152,7 @@ func (k *consumer) finish(t *topic.Consumer, err error) {
 func (k *consumer) opened(t *topic.Consumer, err error) {
 	c, request := k.c, k.request.GetRequestId()
 	k.topic = t
+	c.ended()
 	if err == nil {
 		err = k.undone
 	}

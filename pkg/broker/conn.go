@@ -37,6 +37,9 @@ type conn struct {
 	// dropped holds ids of producers that we closed while the client may still have sends under way for them.
 	dropped map[uint64]struct{}
 
+	refusal   error // why it will not be served, when it asks
+	requests  int   // that are answered later
+	cool      cooldown
 	pending   int           // sends without outcome
 	throttles throttle      // reasons not to go on
 	line      *publishLimit // in whose line the connection waits
@@ -53,6 +56,7 @@ func (h *handler) Opened(ec *eventloop.Conn) {
 	c.sink.c = c
 	ec.SetContext(c)
 	h.s.metrics.opened()
+	c.refusal = h.s.conns.enter(ec.RemoteAddr())
 	if h.s.closing.Load() {
 		ec.Close(errShuttingDown)
 	}
@@ -114,6 +118,7 @@ func (h *handler) TurnEnd(l *eventloop.Loop) { h.s.states[l.Index()].flush() }
 // Writable implements eventloop.WritableHandler.
 func (h *handler) Writable(ec *eventloop.Conn) {
 	c := ec.Context().(*conn)
+	c.coolDown()
 	c.unthrottle(throttleOutbound)
 	c.sink.settle()
 }
@@ -136,6 +141,10 @@ func (h *handler) Closed(ec *eventloop.Conn, err error) {
 	if c.line != nil {
 		c.line.forget(c)
 		c.line = nil
+	}
+	c.cool.stop()
+	if c.refusal == nil {
+		h.s.conns.leave(ec.RemoteAddr())
 	}
 	c.producers, c.consumers, c.probes = nil, nil, nil
 	h.s.metrics.closed()
@@ -218,6 +227,7 @@ func (c *conn) frame(root *eventloop.Root, b []byte) error {
 	if !c.connected && f.Type != pulsarpb.BaseCommand_CONNECT {
 		return c.violation("command before CONNECT", "command", f.Type.String())
 	}
+	c.cool.spend(f.Type)
 	if cmd.hot != nil {
 		return cmd.hot(c, root)
 	}

@@ -20,6 +20,7 @@ const (
 	kindHandshake
 	kindKeepAlive
 	kindSlowReader
+	kindRefused
 	kinds
 )
 

@@ -25,7 +25,7 @@ var (
 )
 
 // A namespace need not be made: it is there from the first use of a topic in it. Its record, then, holds the number of its
-// bundles; one that an administrator makes has policies too, which are kept and not looked at yet. A namespace that is
+// bundles; one that an administrator makes has policies too, of which the publish rate counts so far. A namespace that is
 // deleted leaves its record with a mark, and its owner records: the epochs of bundles must go on, should it come back.
 
 // namespaceRecord is the value of a NamespaceKey. Fields that are not known are kept.

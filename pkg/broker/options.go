@@ -67,7 +67,6 @@ type Options struct {
 	Backend                                eventloop.Backend // of the plain port
 	ExecutorThreads                        int               // numOrderedExecutorThreads
 	MaxMessageSize                         int               // maxMessageSize
-	MaxConnections                         int               // brokerMaxConnections; 0: no limit
 	MaxPendingPublishRequestsPerConnection int
 	DefaultNumberOfNamespaceBundles        int
 	KeepAliveInterval                      time.Duration // keepAliveIntervalSeconds
@@ -77,6 +76,7 @@ type Options struct {
 	ExposeBrokerEntryMetadata              bool          // exposingBrokerEntryMetadataToClientEnabled
 
 	Admission Admission
+	Limits    Limits
 	Settings  Settings // nil: the options are never changed
 
 	Topic  topic.Options
@@ -140,6 +140,7 @@ func (o *Options) Validate() error {
 	check(o.HandshakeTimeout > 0, "handshake timeout is %v", o.HandshakeTimeout)
 	check(o.ConnectionLivenessCheckTimeout > 0, "connectionLivenessCheckTimeoutMillis is %v", o.ConnectionLivenessCheckTimeout)
 	o.Admission.validate(check)
+	o.Limits.validate(check)
 	errs = append(errs, o.Topic.Validate(), o.Ledger.Validate())
 	return errors.Join(errs...)
 }

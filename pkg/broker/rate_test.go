@@ -10,15 +10,22 @@ import (
 func TestPublishRateIsPrecise(t *testing.T) {
 	const rate, seconds = 500, 4
 	size := int64(len(sectionOf(t, "x")))
+	namespace := func(g *stage) { g.limitNamespace(Rate{Messages: rate}) }
 	for what, set := range map[string]func(*Admission){
-		"topic-messages":  func(a *Admission) { a.TopicRate.Messages = rate },
-		"topic-bytes":     func(a *Admission) { a.TopicRate.Bytes = rate * size },
-		"broker-messages": func(a *Admission) { a.BrokerRate.Messages = rate },
-		"both":            func(a *Admission) { a.BrokerRate = Rate{rate, 10 * rate * size}; a.TopicRate.Messages = 2 * rate },
+		"namespace-messages": nil,
+		"topic-messages":     func(a *Admission) { a.TopicRate.Messages = rate },
+		"topic-bytes":        func(a *Admission) { a.TopicRate.Bytes = rate * size },
+		"broker-messages":    func(a *Admission) { a.BrokerRate.Messages = rate },
+		"both":               func(a *Admission) { a.BrokerRate = Rate{rate, 10 * rate * size}; a.TopicRate.Messages = 2 * rate },
 	} {
 		for _, clients := range []int{1, 5} {
 			t.Run(what, func(t *testing.T) {
-				bubble(t, func(o *Options) { set(&o.Admission) }, func(g *stage) {
+				configure, begin := func(*Options) {}, namespace
+				if set != nil {
+					configure, begin = func(o *Options) { set(&o.Admission) }, func(*stage) {}
+				}
+				bubble(t, configure, func(g *stage) {
+					begin(g)
 					start := time.Now()
 					stages := []*stage{g}
 					for len(stages) < clients {

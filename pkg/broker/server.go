@@ -47,6 +47,10 @@ type Server struct {
 	topicRate    atomic.Pointer[Rate] // of topics to be opened
 	memory       frameMemory
 	noAutoTopics atomic.Bool // allowAutoTopicCreation=false
+	conns        connections
+	lookups      gate
+	subscribes   atomic.Pointer[SubscribeRate]
+	rates        namespaceRates
 	stored       storedSettings
 	dynamic      dynamicOptions // in force; guarded by stored.mu
 }
@@ -68,11 +72,14 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	s.batches.New = func() any { return new(batch) }
 	s.topics.init(s)
 	s.owners.init(s)
+	s.rates.init(s)
 	var err error
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
 	s.noAutoTopics.Store(o.DisableAutoTopicCreation)
+	s.conns.most, s.conns.mostPerIP = o.Limits.Connections, o.Limits.ConnectionsPerIP
+	s.setLimits(&o.Limits)
 	s.dynamic = dynamicOf(&s.opts)
 	if err := s.stored.open(s); err != nil {
 		return nil, err
@@ -87,6 +94,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	s.stop = stop
 	if o.Watch != nil {
 		o.Watch(watching, metadata.OwnersPrefix, s.owners.changed)
+		o.Watch(watching, metadata.NamespacesPrefix, s.rates.changed)
 		if o.Settings != nil {
 			o.Watch(watching, metadata.SettingsPrefix, s.stored.changed)
 		}
@@ -134,7 +142,7 @@ func (s *Server) openLoops(ctx context.Context) error {
 	}
 	var err error
 	s.group, err = eventloop.New(&handler{s}, eventloop.Options{
-		Loops: o.Loops, Backend: o.Backend, MaxConns: o.MaxConnections, Logger: o.Logger, MeterProvider: o.MeterProvider,
+		Loops: o.Loops, Backend: o.Backend, MaxConns: maxConns(o.Limits.Connections), Logger: o.Logger, MeterProvider: o.MeterProvider,
 		RootMin: a.RecvMin, RootStart: a.RecvStart, RootMax: a.RecvMax, HighWater: a.HighWater, LowWater: a.LowWater,
 		MaxOutbound: max(0, a.MaxOutbound),
 	})

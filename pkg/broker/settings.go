@@ -128,11 +128,13 @@ func (s *Server) with(stored map[string]string) (Options, map[string]string, err
 	}
 	o.Admission.EnsureDefaults()
 	var errs []error
-	o.Admission.validate(func(ok bool, format string, args ...any) {
+	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
-	})
+	}
+	o.Admission.validate(check)
+	o.Limits.validate(check)
 	return o, values, errors.Join(errs...)
 }
 
@@ -145,6 +147,15 @@ func (s *Server) reconfigure(o *Options) {
 	change(&now.TopicRate, a.TopicRate, s.SetTopicPublishRate)
 	change(&now.CopyEntries, o.Cache.CopyEntries, s.SetCopyEntries)
 	s.noAutoTopics.Store(o.DisableAutoTopicCreation)
+	s.setLimits(&o.Limits)
+}
+
+// setLimits brings the dynamic ones of the limits in force.
+func (s *Server) setLimits(l *Limits) {
+	s.lookups.most.Store(int64(l.Lookups))
+	s.topics.setLoads(l.TopicLoads)
+	rate := l.SubscribeRate
+	s.subscribes.Store(&rate)
 }
 
 // dynamicOptions are the dynamic options that are in force, as far as their setters do more than to store them.

@@ -19,6 +19,7 @@ const (
 	throttleTopicRate                       // its next send is for a topic whose rate is used up
 	throttleBrokerRate                      // the broker's is
 	throttleOutbound                        // the client does not read
+	throttleCooldown                        // after throttleOutbound, its requests of this second are used up
 	throttleShutdown
 )
 
@@ -57,6 +58,8 @@ func (c *conn) admitted() bool {
 		c.throttle(throttleOutbound)
 	case c.state.inFlight.full && len(c.producers) > 0:
 		c.state.stop(c)
+	case c.cooling():
+		c.throttle(throttleCooldown)
 	default:
 		return true
 	}

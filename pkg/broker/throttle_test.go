@@ -180,7 +180,30 @@ func reasons() []reason {
 			set: func(o *Options) {
 				o.Admission.HighWater, o.Admission.LowWater, o.Admission.PauseIfUnwritable = 300, 100, true
 			}},
+		{name: "namespace rate", why: throttleTopicRate, ids: []uint64{0}, clear: second,
+			first: func(g *stage) []byte { g.limitNamespace(Rate{Messages: 1}); return send(1)(g) }},
+		{name: "namespace bytes", why: throttleTopicRate, ids: []uint64{0}, clear: seconds,
+			first: func(g *stage) []byte { g.limitNamespace(Rate{Bytes: 10}); return send(1)(g) }},
+		{name: "cooldown", why: throttleCooldown, ids: []uint64{0}, clear: second,
+			first: func(g *stage) []byte {
+				g.onLoop(func() { g.c.cool.until = time.Now().Add(time.Hour) })
+				return send(1)(g)
+			},
+			set: func(o *Options) { o.Admission.Cooldown, o.Admission.CooldownRate = time.Hour, 1 }},
 	}
+}
+
+// limitNamespace gives the topics of public/default a rate, as an administrator does.
+func (g *stage) limitNamespace(r Rate) {
+	g.t.Helper()
+	ns, err := protocol.ParseNamespaceName("public/default")
+	if err == nil {
+		err = g.s.Directory().SetPublishRate(g.t.Context(), ns, &r)
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	synctest.Wait()
 }
 
 // begun writes A and rest at once and checks that the connection stops behind A.
@@ -228,7 +251,9 @@ func eachReason(t *testing.T, f func(g *stage, r *reason)) {
 		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
 			bubble(t, func(o *Options) {
 				o.Admission.FrameMemory, o.Admission.MaxPublishBuffer = FrameMemoryEnabled, -1
-				r.set(o)
+				if r.set != nil {
+					r.set(o)
+				}
 			}, func(g *stage) {
 				g.s.SetFrameMemoryLimit(1)
 				f(g, &r)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"geminga/pkg/executor"
 	"geminga/pkg/managedledger"
@@ -28,7 +28,10 @@ type topics struct {
 	deleted atomic.Int64 // topics deleted here
 	mu      struct {
 		sync.Mutex
-		byName map[string]*hosted
+		byName  map[string]*hosted
+		loads   int       // most at a time; 0: no limit
+		loading int       // under way
+		queue   []*hosted // that wait for their turn to load
 	}
 }
 
@@ -52,6 +55,8 @@ type hosted struct {
 	in, out traffic
 	peers   peers
 	limit   publishLimit
+
+	subscribes subscribeLimit // on exec
 
 	// Guarded by topics.mu.
 	state   hostedState
@@ -143,10 +148,10 @@ func (ts *topics) open(name protocol.TopicName, b *bundle, done func(*hosted, er
 		batches: make([]*batch, len(ts.server.states)), waiting: []func(*hosted, error){done},
 	}
 	h.limit.why = throttleTopicRate
-	h.limit.set(*ts.server.topicRate.Load(), time.Now())
 	ts.mu.byName[text] = h
 	ts.mu.Unlock()
-	ts.load(h)
+	ts.server.rates.apply(h)
+	ts.enqueue(h)
 }
 
 // load opens the topic itself.
@@ -162,9 +167,47 @@ func (ts *topics) load(h *hosted) {
 	})
 }
 
+// enqueue loads a topic as soon as not too many others are loading.
+func (ts *topics) enqueue(h *hosted) {
+	ts.mu.Lock()
+	ts.mu.queue = append(ts.mu.queue, h)
+	ts.mu.Unlock()
+	ts.loadNext()
+}
+
+// setLoads changes maxConcurrentTopicLoadRequest.
+func (ts *topics) setLoads(most int) {
+	ts.mu.Lock()
+	ts.mu.loads = most
+	ts.mu.Unlock()
+	ts.loadNext()
+}
+
+// loadNext starts to load what may be loaded.
+func (ts *topics) loadNext() {
+	for {
+		ts.mu.Lock()
+		if len(ts.mu.queue) == 0 || ts.mu.loads > 0 && ts.mu.loading >= ts.mu.loads {
+			ts.mu.Unlock()
+			return
+		}
+		h := ts.mu.queue[0]
+		ts.mu.queue = slices.Delete(ts.mu.queue, 0, 1)
+		doomed := h.doomed
+		ts.mu.loading++
+		ts.mu.Unlock()
+		if doomed { // nobody wants it any more
+			h.exec.PostFunc(func() { ts.opened(h, nil, errMoved) })
+			continue
+		}
+		ts.load(h)
+	}
+}
+
 func (ts *topics) opened(h *hosted, t *topic.Topic, err error) {
 	h.t = t
 	ts.mu.Lock()
+	ts.mu.loading--
 	waiting := h.waiting
 	h.waiting = nil
 	doomed := h.doomed
@@ -203,6 +246,7 @@ func (ts *topics) opened(h *hosted, t *topic.Topic, err error) {
 	case doomed:
 		ts.shut(h)
 	}
+	ts.loadNext()
 }
 
 // lost forgets a topic that another owner has taken, or whose log failed. On its executor. The topic has closed its
