@@ -81,7 +81,11 @@
 //
 // # Recovery
 //
-// Open reads each segment once, from front to back. What it may find, and what it concludes:
+// Open reads each segment once, from front to back, or instead of it its summary (summary.go), which is written when the
+// segment is sealed. So a start reads some bytes for each record, and all bytes of the newest segment only. Damage in a
+// segment that has a summary shows when the record is read, or to Scrub.
+//
+// What reading a segment may find, and what it concludes:
 //
 //	newest segment without a valid header, nothing behind its head    it was never in use: a spare file
 //	a bad batch in the newest segment, no valid batch behind it       torn write, never answered: cut
@@ -94,7 +98,7 @@
 // # Looking without recovering
 //
 // OpenReader reads a journal that no process writes with the same code, and changes nothing: what recovery would find,
-// where it would find damage, and what each segment is good for. The lock of the directory keeps writers out meanwhile.
+// where there is damage, and what each segment is good for. It reads all bytes, whatever summaries there are. The lock of the directory keeps writers out meanwhile.
 //
 // Scrub does a part of that in an open journal: it walks through the sealed segments at a bounded rate and compares every
 // checksum, so that damage shows before somebody needs what is damaged.
@@ -109,6 +113,8 @@
 //   - A request whose answer was an error is not reused: the writer may still hold it. poison.go, requests.put.
 //   - Group.ops counts records so that a head can tell whether a group lost any where it is unknown whose records were
 //     lost. Whoever adds a kind of record must count it in publish and in replay alike. TestBitFlips.
+//   - What may be out of date because records were lost is marked damaged, and heads hand that on (table.doubt).
+//   - A summary is never synced, and never believed for the newest segment. TestSummariesAgreeWithSegments.
 //   - A segment is recycled only when no group holds anything in it, so what recovery rebuilds without it is right.
 //     Truncations that lay in it live on in the heads, as cuts: cut.go. TestCrashSweep, which moves and recycles.
 //   - survey, used, identify and replay change no file, because a Reader calls them too. TestReaderAgreesWithRecovery.

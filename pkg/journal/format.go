@@ -80,6 +80,7 @@ type segmentHeader struct {
 	segment uint64
 	first   uint64 // number of the segment's first batch: the segment before ends just before it
 	stamp   int64
+	sum     uint32 // set by parse
 }
 
 func (h *segmentHeader) put(b []byte) {
@@ -105,7 +106,7 @@ func (h *segmentHeader) parse(b []byte, segment uint64) (bool, error) {
 		return false, fmt.Errorf("%w: segment %d has version %d, this is version %d", ErrForeign, segment, v, formatVersion)
 	}
 	h.flags, h.id, h.segment = le.Uint32(b[12:]), le.Uint64(b[16:]), le.Uint64(b[24:])
-	h.first, h.stamp = le.Uint64(b[32:]), int64(le.Uint64(b[40:]))
+	h.first, h.stamp, h.sum = le.Uint64(b[32:]), int64(le.Uint64(b[40:])), le.Uint32(b[48:])
 	return h.segment == segment, nil
 }
 

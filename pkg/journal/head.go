@@ -21,7 +21,8 @@ func (j *Journal) writeHead(groups []*Group, size int64) error {
 		h.flags = segmentSynced
 	}
 	h.put(buf)
-	e := encoder{buf: buf[segmentHeaderLen:], n: batchHeaderLen, base: segmentHeaderLen, seed: w.seed}
+	w.sum.begin(buf)
+	e := encoder{buf: buf[segmentHeaderLen:], n: batchHeaderLen, base: segmentHeaderLen, seed: w.seed, sum: &w.sum}
 	b := batchHeader{number: w.batch, before: w.groups, flags: flagHead}
 	if w.unsure {
 		b.flags |= flagUnsure

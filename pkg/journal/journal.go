@@ -90,7 +90,8 @@ type Journal struct {
 type oldSegment struct {
 	number uint64
 	end    int64
-	ended  bool // by a mark
+	ended  bool     // by a mark
+	sum    *summary // nil if it is damaged
 }
 
 // fate is what the callers and the writer share.
@@ -126,7 +127,7 @@ func Open(o Options) (*Journal, error) {
 	}
 	j.groups = map[uint32]*Group{}
 	j.wake = sync.NewCond(&j.mu)
-	j.prep = newPreparer(j.segs)
+	j.prep = newPreparer(j.segs, o.Logger)
 	j.clock = time.AfterFunc(time.Hour, j.expired)
 	j.clock.Stop()
 	start := time.Now()
@@ -312,5 +313,28 @@ func (j *Journal) Recycle(segment uint64) error {
 			return fmt.Errorf("%w: %d has %d records of group %d", ErrInUse, segment, n, g.id)
 		}
 	}
+	if !j.opts.SyncData {
+		if err := j.syncNewest(); err != nil {
+			return err
+		}
+	}
 	return j.segs.recycle(segment)
+}
+
+// syncNewest makes durable what was moved, which a journal without SyncData has not done yet. Older segments were synced
+// when they were sealed.
+func (j *Journal) syncNewest() error {
+	numbers := j.Segments()
+	seg, err := j.segs.acquire(numbers[len(numbers)-1])
+	if err != nil {
+		return err
+	}
+	defer j.segs.release(seg)
+	if err = seg.file.SyncData(); err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.poisonLocked(fmt.Errorf("sync before recycling: %w", err))
+		return j.err
+	}
+	return nil
 }

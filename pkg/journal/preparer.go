@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"log/slog"
 	"sync"
 
 	"geminga/pkg/vfs"
 )
 
-// preparer makes the next segment while the current one is being filled, so that the writer finds it ready.
+// preparer makes the next segment while the current one is being filled, so that the writer finds it ready, and writes
+// the summaries of those that are full.
 //
 // One request is under way at a time. The writer asks when a segment is half full, and takes the answer when it is
 // full; after an error it asks again.
@@ -14,7 +16,9 @@ type preparer struct {
 	segs   *segments
 	ask    chan uint64
 	answer chan prepared
+	sums   chan sealed
 	ended  chan struct{}
+	log    *slog.Logger
 
 	asked bool // writer's: an answer is due
 }
@@ -25,17 +29,43 @@ type prepared struct {
 	err    error
 }
 
-func newPreparer(segs *segments) *preparer {
-	return &preparer{segs: segs, ask: make(chan uint64, 1), answer: make(chan prepared, 1), ended: make(chan struct{})}
+func newPreparer(segs *segments, log *slog.Logger) *preparer {
+	return &preparer{
+		segs: segs, ask: make(chan uint64, 1), answer: make(chan prepared, 1), sums: make(chan sealed, 1),
+		ended: make(chan struct{}), log: log,
+	}
 }
 
 func (p *preparer) start(wg *sync.WaitGroup) { wg.Go(p.run) }
 
 func (p *preparer) run() {
 	defer close(p.ended)
-	for number := range p.ask {
-		file, err := p.segs.prepare(number)
-		p.answer <- prepared{number: number, file: file, err: err}
+	for {
+		select {
+		case number, more := <-p.ask:
+			if !more {
+				return
+			}
+			file, err := p.segs.prepare(number)
+			p.answer <- prepared{number: number, file: file, err: err}
+		case sum := <-p.sums:
+			p.keep(sum)
+		}
+	}
+}
+
+// keep writes a summary. What fails costs time at the next start only.
+func (p *preparer) keep(sum sealed) {
+	if err := p.segs.writeSummary(sum); err != nil {
+		p.log.Warn("journal cannot summarise a segment", "segment", sum.segment, "err", err)
+	}
+}
+
+// summarise has a summary written, if there is time for it. Writer only.
+func (p *preparer) summarise(sum sealed) {
+	select {
+	case p.sums <- sum:
+	default:
 	}
 }
 

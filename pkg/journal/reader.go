@@ -136,7 +136,10 @@ func (r *Reader) read() (err error) {
 		}
 		r.segments = append(r.segments, s)
 	}
-	err = j.replay(files[:used], watch{batch: r.batch, torn: r.torn, damage: func(why *CorruptError) { r.damage = append(r.damage, *why) }})
+	err = j.replay(files[:used], watch{
+		batch: func(p *replay, h *batchHeader, off int64) error { return r.batch(&p.scanner, p.list, h, off) },
+		torn:  r.torn, damage: r.damaged, scan: r.scan,
+	})
 	if err != nil {
 		return err
 	}
@@ -154,22 +157,31 @@ func (r *Reader) segment(number uint64) *SegmentInfo {
 	return nil
 }
 
+func (r *Reader) damaged(why *CorruptError) { r.damage = append(r.damage, *why) }
+
+// scan looks at the bytes of a segment that recovery takes from its summary.
+func (r *Reader) scan(segment uint64) error {
+	s := &scrub{j: r.j, opts: ScrubOptions{Report: r.damaged}, pace: pace{ctx: r.ctx, metrics: r.j.metrics}}
+	s.each = func(h *batchHeader, off int64) error { return r.batch(&s.scanner, s.list, h, off) }
+	return s.segment(segment)
+}
+
 func (r *Reader) torn(segment uint64, off int64) { r.segment(segment).TornAt = off }
 
 // batch takes note of a batch, and shows its entries to the visitor.
-func (r *Reader) batch(p *replay, h *batchHeader, off int64) error {
+func (r *Reader) batch(sc *scanner, list []found, h *batchHeader, off int64) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	s := r.segment(p.scanner.segment)
+	s := r.segment(sc.segment)
 	if s.Batches == 0 {
 		s.FirstBatch = h.number
 	}
 	s.Batches++
 	s.Used = h.end(off)
 	s.Ended = h.flags&flagEnd != 0
-	for i := range p.list {
-		f := &p.list[i]
+	for i := range list {
+		f := &list[i]
 		if !isEntry(f.kind) {
 			continue
 		}
@@ -178,7 +190,7 @@ func (r *Reader) batch(p *replay, h *batchHeader, off int64) error {
 		if s.Entries == 1 {
 			s.First = s.Last
 		}
-		if err := p.scanner.show(f, &r.visit); err != nil {
+		if err := sc.show(f, &r.visit); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,9 @@ func (j *Journal) restore() error {
 	if err != nil {
 		return err
 	}
+	if err := j.dropSummaries(files); err != nil {
+		return err
+	}
 	for _, name := range spares {
 		if err := j.keepSpare(filepath.Join(o.Dir, name)); err != nil {
 			return err
@@ -39,7 +42,25 @@ func (j *Journal) restore() error {
 	if err := j.identify(files); err != nil {
 		return err
 	}
-	return j.replay(files, watch{})
+	return j.replay(files, watch{sealed: j.prep.keep})
+}
+
+// dropSummaries removes those whose segments are gone.
+func (j *Journal) dropSummaries(files []*file) error {
+	names, err := j.opts.FS.List(j.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("journal: list %s: %w", j.opts.Dir, err)
+	}
+	for _, name := range names {
+		number, ok := parseName(name, summarySuffix)
+		if !ok || slices.ContainsFunc(files, func(f *file) bool { return f.number == number }) {
+			continue
+		}
+		if err := j.discard(filepath.Join(j.opts.Dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // survey finds the segments and their headers, oldest first, and the names of the spares. It changes nothing.
@@ -57,7 +78,7 @@ func (j *Journal) survey() (files []*file, spares []string, err error) {
 			files = append(files, f)
 		} else if _, ok := parseName(name, spareSuffix); ok {
 			spares = append(spares, name)
-		} else if name != lockName {
+		} else if _, ok := parseName(name, summarySuffix); !ok && name != lockName {
 			j.opts.Logger.Warn("journal directory holds something else", "dir", j.opts.Dir, "name", name)
 		}
 	}
@@ -209,14 +230,17 @@ func (j *Journal) replay(files []*file, w watch) error {
 				b.last = next.header.first - 1
 			}
 		}
+		j.segs.add(f.number, nil)
 		if err := j.replayFile(r, f, b); err != nil {
 			return err
 		}
-		j.segs.add(f.number, nil)
 	}
 	r.finish()
 	j.w.batch, j.w.groups, j.w.unsure = r.batch+1, r.before, r.unsure
 	j.old = oldSegment{number: r.prev, end: r.end, ended: r.ended}
+	if r.clean {
+		j.old.sum = &r.sum
+	}
 	if r.damage > 0 {
 		j.metrics.damaged(int64(r.damage))
 		j.opts.Logger.Error("journal is damaged", "dir", j.opts.Dir, "places", r.damage, "first", r.first)
@@ -225,6 +249,15 @@ func (j *Journal) replay(files []*file, w watch) error {
 }
 
 func (j *Journal) replayFile(r *replay, f *file, b bounds) error {
+	if f.valid && b.sealed {
+		sum, err := j.segs.readSummary(f.number, &f.header)
+		if err != nil {
+			j.opts.Logger.Warn("journal reads a segment whose summary it cannot read", "err", err)
+		}
+		if sum != nil && sum.fits(f, b) {
+			return r.summarised(f, sum)
+		}
+	}
 	handle, err := j.opts.FS.Open(j.segs.path(f.number))
 	if err != nil {
 		return fmt.Errorf("journal: open segment %d: %w", f.number, err)
@@ -233,6 +266,9 @@ func (j *Journal) replayFile(r *replay, f *file, b bounds) error {
 	err = r.segment(f, b)
 	if cerr := handle.Close(); err == nil {
 		err = cerr
+	}
+	if err == nil && r.clean && b.sealed && r.ended && r.watch.sealed != nil {
+		r.watch.sealed(sealed{f.number, r.sum.whole()})
 	}
 	return err
 }
@@ -248,6 +284,10 @@ func (j *Journal) begin() error {
 	groups := j.allGroups()
 	head, number := headSize(groups), j.old.number+1
 	size := max(j.opts.SegmentSize, head+2*sectorSize)
+	if j.old.sum != nil {
+		j.prep.summarise(sealed{j.old.number, j.old.sum.whole()})
+		j.old.sum = nil
+	}
 	handle, err := j.nextFile(number, size)
 	if err != nil {
 		return err
@@ -270,7 +310,11 @@ func (j *Journal) sealOld(f vfs.File) error {
 	if j.old.ended {
 		return f.SyncData()
 	}
-	mark := j.endMark(seedOf(j.old.number), j.old.end)
+	sum := j.old.sum
+	if sum == nil {
+		sum = new(summary)
+	}
+	mark := j.endMark(seedOf(j.old.number), sum, j.old.end)
 	if err := j.writeSync(f, mark, j.old.end, true); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type replay struct {
 	suspects map[uint32]*suspicion
 	unsure   bool // groups not seen yet may have lost records
 	list     []found
+	sum      summary // of the present segment
+	clean    bool    // it was read, and nothing is wrong with it
 	damage   int
 	first    *CorruptError
 	watch    watch
@@ -51,6 +53,8 @@ type watch struct {
 	batch  func(r *replay, h *batchHeader, off int64) error // it is about to be applied; r.list has its records
 	torn   func(segment uint64, off int64)                  // it is cut: damaged, and not proved to have been synced
 	damage func(why *CorruptError)
+	sealed func(sum sealed)           // a segment that has no summary could have this one
+	scan   func(segment uint64) error // a segment was taken from its summary, its bytes were not looked at
 }
 
 // file is a segment as it was found in the directory.
@@ -72,7 +76,13 @@ func (r *replay) segment(f *file, b bounds) error {
 	r.chained = r.prev == f.number-1
 	r.read, r.prev = r.prev, f.number
 	off, expected := int64(segmentHeaderLen), f.header.first
-	if !f.valid {
+	if r.clean = f.valid; r.clean {
+		b, err := r.at(0, segmentHeaderLen)
+		if err != nil {
+			return err
+		}
+		r.sum.begin(b)
+	} else {
 		r.suspectAll(r.corrupt(0, "header of the segment"), 0)
 		first, _, _, err := r.next(off, 0)
 		if err != nil {
@@ -125,9 +135,36 @@ func (r *replay) step(f *file, b bounds, off int64, expected uint64) (int64, boo
 			return 0, false, err
 		}
 	}
+	r.summarise(&h)
 	r.apply(&h, whole, known, off)
 	r.batch, r.before, r.end, r.ended = h.number, h.groups, end, h.flags&flagEnd != 0
 	return end, true, nil
+}
+
+// summarise adds the batch at hand to the segment's summary.
+func (r *replay) summarise(h *batchHeader) {
+	for i := range r.list {
+		f := &r.list[i]
+		r.sum.record(&f.recordHeader, f.val, []byte(f.key))
+	}
+	r.sum.batch(h.flags)
+}
+
+// summarised applies a segment's summary, which fits, instead of what is in the file.
+func (r *replay) summarised(f *file, s *summaryReader) error {
+	r.reset(nil, f.number, f.size)
+	r.chained = r.prev == f.number-1
+	r.read, r.prev, r.clean, r.ended = r.prev, f.number, false, false
+	for !r.ended {
+		h, off, list, _ := s.next(r.list[:0])
+		r.list = list
+		r.apply(&h, true, true, off)
+		r.batch, r.before, r.end, r.ended = h.number, h.groups, h.end(off), h.flags&flagEnd != 0
+	}
+	if r.watch.scan != nil {
+		return r.watch.scan(f.number)
+	}
+	return nil
 }
 
 // proof reports whether a batch from off on shows that those before it were synced.
@@ -172,6 +209,7 @@ func (r *replay) corrupt(off int64, reason string) *CorruptError {
 
 func (r *replay) note(why *CorruptError) {
 	r.damage++
+	r.clean = false
 	if r.first == nil {
 		r.first = why
 	}

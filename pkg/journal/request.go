@@ -86,10 +86,12 @@ type encoder struct {
 	n    int   // bytes used
 	base int64 // offset of buf[0] in the segment
 	seed seed
+	sum  *summary
 }
 
 func (e *encoder) record(h recordHeader, data, extra []byte) {
 	h.length, h.extra = uint32(len(data)), uint32(len(extra))
+	e.sum.record(&h, data, extra)
 	h.put(e.buf[e.n:], e.seed, e.base+int64(e.n))
 	e.n += recordHeaderLen
 	e.n += copy(e.buf[e.n:], data)

@@ -204,7 +204,7 @@ func (s *script) segments() string {
 		size, _ := f.Size()
 		var sc scanner
 		sc.reset(f, number, size)
-		line := fmt.Sprintf("segment %d, %d bytes:", number, size)
+		line := fmt.Sprintf("segment %d:", number)
 		for off, last := int64(segmentHeaderLen), uint64(0); ; {
 			h, at, ok, err := sc.next(off, last+1)
 			must(s.t, err)

@@ -59,6 +59,7 @@ type scrub struct {
 	opts ScrubOptions
 	pace pace
 	list []found
+	each func(h *batchHeader, off int64) error // called with each batch, if not nil; list has its records
 }
 
 func (s *scrub) damaged(group uint32, index uint64, off int64, reason string) {
@@ -135,6 +136,11 @@ func (s *scrub) check(h *batchHeader, off int64) error {
 	}
 	if !known {
 		s.damaged(0, 0, off, "header of a record")
+	}
+	if s.each != nil {
+		if err := s.each(h, off); err != nil {
+			return err
+		}
 	}
 	visit := visitor{s.opts.Visit, s.opts.VisitKept}
 	for i := range list {

@@ -170,6 +170,7 @@ func (s *segments) recycle(number uint64) error {
 	} else {
 		err = s.fs.Remove(path)
 	}
+	err = errors.Join(err, s.removeSummary(number))
 	// The old name must be gone for good before the file is written under another one.
 	if err = errors.Join(err, s.fs.SyncDir(s.dir)); err != nil {
 		return fmt.Errorf("journal: recycle segment %d: %w", number, err)

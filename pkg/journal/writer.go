@@ -18,6 +18,7 @@ type writer struct {
 	groups uint64 // groups of the batch before, as bits
 	batchN uint64 // counts gathered batches, to tell stale shadows
 	unsure bool   // see flagUnsure
+	sum    summary
 
 	taken []*request // memory of gather
 	kept  []*request // memory of writeBatch
@@ -178,7 +179,7 @@ func (j *Journal) writeBatch(reqs []*request) bool {
 	w.kept = kept
 	if len(kept) > 0 {
 		buf := j.tail.reserve(int(padded(size)))
-		e := encoder{buf: buf, n: batchHeaderLen, base: w.off, seed: w.seed}
+		e := encoder{buf: buf, n: batchHeaderLen, base: w.off, seed: w.seed, sum: &w.sum}
 		groups := uint64(0)
 		for _, r := range kept {
 			e.request(r)
@@ -203,6 +204,7 @@ func (e *encoder) finish(h *batchHeader) {
 	h.length = uint32(e.n - batchHeaderLen)
 	h.put(e.buf, e.seed, e.base)
 	clear(e.buf[e.n:])
+	e.sum.batch(h.flags)
 }
 
 // put writes a batch at the current offset and moves on.
@@ -294,10 +296,10 @@ func (j *Journal) nextFile(number uint64, size int64) (vfs.File, error) {
 
 // endMark is the batch that says that nothing follows in a segment: every segment but the newest ends with one, and so
 // does the newest when the journal was closed. Without it damage to the last batches would look like a torn write.
-func (j *Journal) endMark(s seed, off int64) []byte {
+func (j *Journal) endMark(s seed, sum *summary, off int64) []byte {
 	w := &j.w
 	buf := j.tail.reserve(sectorSize)
-	e := encoder{buf: buf, n: batchHeaderLen, base: off, seed: s}
+	e := encoder{buf: buf, n: batchHeaderLen, base: off, seed: s, sum: sum}
 	e.finish(&batchHeader{number: w.batch, before: w.groups, flags: flagEnd})
 	w.batch++
 	w.groups = 0
@@ -309,5 +311,10 @@ func (j *Journal) seal() error {
 	w := &j.w
 	off := w.off
 	w.off += sectorSize
-	return j.writeSync(w.seg.file, j.endMark(w.seed, off), off, true)
+	if err := j.writeSync(w.seg.file, j.endMark(w.seed, &w.sum, off), off, true); err != nil {
+		return err
+	}
+	j.prep.summarise(sealed{w.seg.number, w.sum.whole()})
+	w.sum = summary{} // the preparer has its memory
+	return nil
 }
