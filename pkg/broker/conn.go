@@ -77,7 +77,10 @@ func (h *handler) Data(ec *eventloop.Conn, root *eventloop.Root, data []byte) (c
 	c.pinged = time.Time{}
 	c.alive()
 	maxFrame := protocol.MaxFrameSize(h.s.opts.MaxMessageSize)
-	defer func() { c.called = nil }()
+	defer func() {
+		c.called = nil
+		h.s.memory.holdAtOnce(ec.Loop())
+	}()
 	for c.admitted() {
 		rest := data[consumed:]
 		size, err := protocol.FrameSize(rest, maxFrame)

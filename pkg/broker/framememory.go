@@ -221,6 +221,14 @@ func (h *holder) Run() {
 	}
 }
 
+// holdAtOnce spares a loop that is reading what it would read until its holder runs: every other socket that is ready, a
+// share of each. A change back that is under way runs behind it.
+func (m *frameMemory) holdAtOnce(l *eventloop.Loop) {
+	if m.throttled.Load() {
+		l.HoldReads()
+	}
+}
+
 func (h *holder) post() {
 	if h.posted.CompareAndSwap(false, true) {
 		h.loop.Post(h)
