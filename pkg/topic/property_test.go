@@ -15,7 +15,7 @@ import (
 // TestRandomDispatch drives subscriptions with random joins, leaves, grants, acknowledgements, redeliveries, blocked
 // connections, failing reads, seeks, publishes, and a limit that it shares with others, and checks after each step what
 // subscription promises: permits conserved, unacknowledged never negative, nothing acknowledged delivered again, nothing
-// from before a seek, nothing to consumers that have left, order on Exclusive and Failover, order of each key on Key_Shared
+// from before a seek, nothing to consumers that have left, order without gaps on Exclusive and Failover, order of each key on Key_Shared
 // and a key unacknowledged at one consumer at a time, no stall. At the end everything is acknowledged and nothing is
 // retained.
 func TestRandomDispatch(t *testing.T) {
@@ -450,6 +450,11 @@ func (r *randomRun) delivered(m *model, d *Delivery, permits int64) {
 		}
 		if m.c != r.s.active || m.c != r.serving {
 			r.t.Errorf("entry %d to consumer %d, which is not the active one, or not yet", p, m.c.ID)
+		}
+		for e := m.last + 1; e < p; e++ {
+			if !r.acked[e] {
+				r.t.Errorf("entry %d after %d: %d is skipped", p, m.last, e)
+			}
 		}
 		m.last = p
 	} else {

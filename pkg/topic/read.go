@@ -88,6 +88,7 @@ func (s *subscription) pump() {
 	for round := 0; ; round++ {
 		s.read.pumpAgain = false
 		if round == pumpRounds {
+			s.settleBrokerShare()
 			s.yield()
 			break
 		}
