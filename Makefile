@@ -67,6 +67,13 @@ properties: ## the tests over random operations, SEEDS seeds each
 mutations: ## put one fault after the other into the code: each must make a property fail
 	$(GO) build -C tools -o ../$(BIN)/mutate ./mutate && ./$(BIN)/mutate pkg/topic
 
+SWEEP = $(GO) run ./cmd/bench -bin ../$(BIN) -producers 500 -size 128 -consumers 20 -count $(SWEEP_COUNT)
+SWEEP_COUNT ?= 1000000
+
+sweep: build ## bench with 500 producers and 20 consumers over numIOThreads, then over dispatcherMaxReadBatchSize
+	cd integration && for n in 1 2 4 8 16 32; do echo "numIOThreads=$$n"; $(SWEEP) -broker-set numIOThreads=$$n || exit 1; done
+	cd integration && for n in 100 250 500 750 1000; do echo "dispatcherMaxReadBatchSize=$$n"; $(SWEEP) -broker-set dispatcherMaxReadBatchSize=$$n || exit 1; done
+
 connections: build ## memory of 10,000 idle connections, and 5,000 clients that all come back at once
 	cd integration && $(GO) run ./cmd/connections -bin ../$(BIN)
 
