@@ -173,19 +173,121 @@ func TestTermLosesNothing(t *testing.T) {
 
 // TestFullDiskAtStart needs the right to mount a file system.
 func TestFullDiskAtStart(t *testing.T) {
-	dir := workDir(t)
-	small := filepath.Join(dir, "small")
-	if err := os.MkdirAll(small, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small).CombinedOutput(); err != nil {
-		t.Skipf("cannot mount a small tmpfs: %s", out)
-	}
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", small).Run() })
+	small := smallDisk(t, "1m")
 	p, _, err := harness.NewStandalone(harness.Options{Bin: *binDir, Dir: small})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Log = filepath.Join(dir, "log")
+	p.Log = filepath.Join(workDir(t), "log")
 	wantLine(t, exits(t, p), "no space left on device", "free space")
+}
+
+// smallDisk mounts a file system of a size, which needs the right to.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	small := filepath.Join(workDir(t), "small")
+	if err := os.MkdirAll(small, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", small).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount a small tmpfs: %s", out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", small).Run() })
+	return small
+}
+
+// fillDisk takes all that is free, the last byte included.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f := must[*os.File](t)(os.Create(path))
+	defer f.Close()
+	for _, n := range []int{1 << 20, 4 << 10, 1} {
+		for block := make([]byte, n); ; {
+			if _, err := f.Write(block); err != nil {
+				break
+			}
+		}
+	}
+}
+
+// TestDiskFilledByOthers fills the disk of the bookies to the last byte while messages flow, twice, and kills everything in
+// between: nobody dies of it, what was published can be read, everything starts again on the full disk, and publishing goes
+// on by itself when there is room.
+func TestDiskFilledByOthers(t *testing.T) {
+	small, logs := smallDisk(t, "320m"), workDir(t)
+	ctx := deadline(t, 4*time.Minute)
+	c, err := harness.NewCluster(harness.Options{
+		Bin: *binDir, Dir: small, Bookies: 1, Brokers: 1, BookieSets: []string{"minFreeSpaceMB=32", "journalMaxSizeMB=16"},
+		BrokerSets: []string{"brokerDeduplicationEnabled=true"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range c.All() {
+		p.Log = filepath.Join(logs, p.Name+".log")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.Logs(60))
+		}
+		c.Kill()
+		for _, p := range c.All() {
+			checkSound(t, p)
+		}
+	})
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client := newClient(t, c.URLs[0])
+	s := startStream(ctx, t, client, topicName(t), false)
+	s.progress(ctx, t, 500, "before the disk is full")
+
+	filler := filepath.Join(small, "somebody-elses")
+	for round := range 2 {
+		fillDisk(t, filler)
+		waitStatus(ctx, t, c.Brokers[0].HTTP, http.StatusOK)
+		refuses(ctx, t, c.Bookies[0])
+		reader := must[pulsar.Reader](t)(newClient(t, c.URLs[0]).CreateReader(pulsar.ReaderOptions{
+			Topic: s.log.Topic, StartMessageID: pulsar.EarliestMessageID(),
+		}))
+		for range 200 {
+			must[pulsar.Message](t)(reader.Next(ctx))
+		}
+		reader.Close()
+		if round == 0 {
+			t.Log("killing everything on the full disk")
+			c.Kill()
+			if err := c.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			refuses(ctx, t, c.Bookies[0])
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("publishing again %v after there was room", s.progress(ctx, t, 500, "there is room again"))
+	}
+	s.stop()
+	verify(ctx, t, client, s.log)
+}
+
+// refuses waits until a bookie says that it takes no entries.
+func refuses(ctx context.Context, t *testing.T, bookie *harness.Proc) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		readOnly, err := harness.ReadOnly(ctx, bookie)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, bookie.Tail(20))
+		}
+		if readOnly {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("the bookie goes on taking entries")
+		}
+	}
 }

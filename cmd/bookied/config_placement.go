@@ -14,6 +14,7 @@ type placementConfig struct {
 	recovery     time.Duration
 	leadAfter    time.Duration
 	minFreeMB    int
+	reserveMB    int
 }
 
 func (c *placementConfig) register(s *settings.Set) {
@@ -24,6 +25,7 @@ func (c *placementConfig) register(s *settings.Set) {
 	s.DurationOrNone(&c.leadAfter, "ledgerGroupPreferredLeaderDelaySeconds", 10, time.Second,
 		"seconds that the preferred replica of a group must have been well before it gets the lead back; 0: it is not given back")
 	s.Int(&c.minFreeMB, "minFreeSpaceMB", 256, settings.Range{Min: 1, Max: 1 << 30}, "free space in MiB below which no entries are taken; reads and deletes go on").In("MiB")
+	s.Int(&c.reserveMB, "reservedSpaceMB", 16, settings.Range{Min: 0, Max: 1 << 20}, "space in MiB that is kept, besides that of a journal segment, to live on and to start with when others fill the disk; 0: none").In("MiB")
 }
 
 // leastRecoveryDelay bounds lostBookieRecoveryDelay, which is 0 in BookKeeper's own file.
@@ -31,6 +33,10 @@ const leastRecoveryDelay = 10 * time.Second
 
 func (c *placementConfig) apply(o *bookie.Options) {
 	o.Rack, o.ReplaceAfter, o.LeadAfter, o.MinFreeSpace = c.rack, max(c.recovery, leastRecoveryDelay), c.leadAfter, uint64(c.minFreeMB)<<20
+	o.Reserve = int64(c.reserveMB)<<20 + o.Journal.SegmentSize
+	if c.reserveMB == 0 {
+		o.Reserve = -1
+	}
 	if !c.autoRecovery {
 		o.ReplaceAfter = -1
 	}

@@ -62,6 +62,15 @@ func Groups(ctx context.Context, bookie *Proc) ([]Group, error) {
 	return status.Groups, err
 }
 
+// ReadOnly says whether a bookie refuses entries.
+func ReadOnly(ctx context.Context, bookie *Proc) (bool, error) {
+	var status struct {
+		ReadOnly bool `json:"readOnly"`
+	}
+	err := getJSON(ctx, bookie.HTTP, "/status", &status)
+	return status.ReadOnly, err
+}
+
 // LeaderOf returns the bookie that leads the group of the topic's open ledger.
 func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
 	owner, err := c.OwnerOf(ctx, topic)

@@ -83,6 +83,7 @@ func (b *Bookie) watchdog() {
 			}
 			b.groups.measure(now)
 			b.checkSpace()
+			b.reserve.take()
 		case <-b.ctx.Done():
 			return
 		}

@@ -42,6 +42,7 @@ type Bookie struct {
 	meta     *metaGroup // nil when not a member
 	groups   *groups
 
+	reserve    *reserve
 	intake     intake
 	leaving    atomic.Bool // it is being decommissioned
 	registered atomic.Bool
@@ -98,6 +99,7 @@ func (b *Bookie) open() error {
 	if b.metrics, err = newMetrics(o.MeterProvider); err != nil {
 		return err
 	}
+	b.reserve = openReserve(o, b.log)
 	if b.journal, err = beginJournal(o); err != nil {
 		return fmt.Errorf("journal in %s: %w", o.Journal.Dir, err)
 	}
@@ -117,7 +119,7 @@ func (b *Bookie) open() error {
 		b.work.start(func() { g.tendEntries(b.ctx) })
 	}
 	if b.cluster.isMember() {
-		if b.meta, err = openMetaGroup(o, b.links, b.log, func(bool) { b.place() }, b.fail); err != nil {
+		if b.meta, err = openMetaGroup(o, b.links, b.reserve, func(bool) { b.place() }, b.fail); err != nil {
 			return err
 		}
 	}

@@ -134,7 +134,7 @@ func (c *cluster) options(b *testBookie, l net.Listener) Options {
 			PreferredTimeout: 400 * time.Millisecond, FollowerTimeout: 800 * time.Millisecond, MetadataTimeout: 500 * time.Millisecond,
 			RPCTimeout: 2 * time.Second,
 		},
-		MinFreeSpace: 1, ProbeInterval: 100 * time.Millisecond, LeadAfter: -1,
+		MinFreeSpace: 1, Reserve: 1 << 20, ProbeInterval: 100 * time.Millisecond, LeadAfter: -1,
 		Logger: testLogger(c.t),
 	}
 	if c.change != nil {

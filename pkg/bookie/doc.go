@@ -26,6 +26,8 @@
 //   - A read of metadata sees every commit that was answered before the read began.
 //   - A process whose stable storage failed or hung says so through Failed and serves no more. A damaged entry stops
 //     one replica of one group.
+//   - A full disk is none of these: entries are refused before it is full, and a reserve is there to live on when others
+//     fill it. Reads go on, and writes when there is room.
 //
 // Everything exported may be called from any goroutine. Handlers run on gRPC's goroutines, the machines on raft's. Locks
 // are leaves: none is held while another package or a callback is called, but for ledger.Machine and metadata.Machine

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"geminga/pkg/metadata"
+	"geminga/pkg/vfs"
 )
 
 // intake says whether the groups that this bookie leads take entries.
@@ -34,11 +35,16 @@ func (b *Bookie) checkSpace() {
 	}
 }
 
-// freeSpace is that of the fuller disk, should the journal have one of its own.
+// freeSpace is that of the fullest disk, should the journal or the metadata have one of their own.
 func (b *Bookie) freeSpace() (uint64, error) {
 	free, err := b.opts.FS.FreeSpace(b.opts.DataDir)
 	journal, jerr := b.opts.FS.FreeSpace(b.opts.Journal.Dir)
-	return min(free, journal), errors.Join(err, jerr)
+	free = min(free, journal)
+	if b.meta == nil {
+		return free, errors.Join(err, jerr)
+	}
+	meta, merr := vfs.Disk{}.FreeSpace(b.opts.MetadataDir)
+	return min(free, meta), errors.Join(err, jerr, merr)
 }
 
 // obey follows what operators order of this bookie, until it closes.

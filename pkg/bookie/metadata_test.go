@@ -163,7 +163,10 @@ func TestMetadataSnapshotRestores(t *testing.T) {
 // A member that was away gets a snapshot when the log behind it is compacted, even with entries of its own that nobody
 // else has.
 func TestMetadataMemberCatchesUpBySnapshot(t *testing.T) {
-	c := newCluster(t, 3, func(o *Options) { o.Raft.TrailingLogs = 1 })
+	c := newCluster(t, 3, func(o *Options) {
+		patientElections(o)
+		o.Raft.TrailingLogs = 1
+	})
 	lead := c.leader(0)
 	away := map[string]string{"a": "b", "b": "c", "c": "a"}[lead]
 	c.stop(away)

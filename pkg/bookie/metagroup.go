@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -24,6 +23,7 @@ type metaGroup struct {
 	fsm      *metaFSM
 	bolt     *raftboltdb.BoltStore
 	opts     *Options
+	reserve  *reserve
 	verifier *verifier
 }
 
@@ -71,8 +71,12 @@ func bootstrapMetadata(dir string, c *clusterJSON) (err error) {
 }
 
 // openMetaGroup opens a member's replica.
-func openMetaGroup(o *Options, links *links, log *slog.Logger, onReady func(bool), failed func(error)) (_ *metaGroup, err error) {
+func openMetaGroup(o *Options, links *links, spare *reserve, onReady func(bool), failed func(error)) (_ *metaGroup, err error) {
+	log := links.log
 	bolt, err := openBolt(o.MetadataDir)
+	if foundNoSpace(err) && spare.release() {
+		bolt, err = openBolt(o.MetadataDir)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +95,7 @@ func openMetaGroup(o *Options, links *links, log *slog.Logger, onReady func(bool
 	if err := healLog(bolt, snapshots, log); err != nil {
 		return nil, fmt.Errorf("metadata group: %w", err)
 	}
-	g := &metaGroup{bolt: bolt, opts: o}
+	g := &metaGroup{bolt: bolt, opts: o, reserve: spare}
 	g.health = newHealth(failed)
 	g.book, g.log, g.wait, g.stop = links.book, log, o.ApplyTimeout, make(chan struct{})
 	g.fsm = newMetaFSM(g.health, o.WatchBuffer)
@@ -102,7 +106,7 @@ func openMetaGroup(o *Options, links *links, log *slog.Logger, onReady func(bool
 	}
 	err = g.start(links, o.Raft, nodeOptions{
 		id: ledger.MetadataGroup, timeout: timeout, fsm: g.fsm,
-		store:     &guardedStore{store: deadlineStore{bolt, boltDeadline}, health: g.health, stop: g.stop},
+		store:     &guardedStore{store: deadlineStore{reservedStore{bolt, spare}, boltDeadline}, health: g.health, stop: g.stop},
 		snapshots: &lockedSnapshots{SnapshotStore: snapshots, log: bolt, diverged: g.health.fail},
 		every:     o.Raft.SnapshotEvery, trailing: o.Raft.TrailingLogs,
 		onReady: func(leading bool) {
@@ -138,6 +142,9 @@ func (g *metaGroup) commit(ctx context.Context, txn *metadata.Txn) (metadata.Out
 	}
 	if !g.isReady() {
 		return metadata.Outcome{}, ledger.ErrNotLeader
+	}
+	if g.reserve.exhausted() {
+		return metadata.Outcome{}, fmt.Errorf("%w: the disk of the metadata is full", ledger.ErrOverloaded)
 	}
 	type answer struct {
 		out metadata.Outcome

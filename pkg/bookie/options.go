@@ -52,6 +52,7 @@ type Options struct {
 	StallTimeout     time.Duration // a leader with appends and no apply for so long has failed; default 30 s
 	WatchBuffer      int           // events a watcher may be behind; default 8192
 	MinFreeSpace     uint64        // below it no entries are taken; default 256 MiB
+	Reserve          int64         // space kept to live on when others fill the disk; default 16 MiB and a journal segment, negative: none
 
 	SnapshotLogBytes int64 // a group's log grows by this between two snapshots, at least; default 64 MiB
 	TrailingLogBytes int64 // of a group's log that stay behind a snapshot for replicas that lag; default 64 MiB, negative: none
@@ -70,7 +71,7 @@ type Options struct {
 // JournalOptions are passed on to the journal.
 type JournalOptions struct {
 	Dir          string        // default DataDir/journal
-	SegmentSize  int64         // 0: the journal's default
+	SegmentSize  int64         // default 128 MiB
 	NoSync       bool          // answer after the write, not after the sync: power loss may lose acknowledged entries
 	WriteTimeout time.Duration // a write or sync that takes longer has failed, and the process ends; default 4 s
 }
@@ -110,6 +111,8 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.StallTimeout, 30*time.Second)
 	setDefault(&o.WatchBuffer, 8192)
 	setDefault(&o.MinFreeSpace, 256<<20)
+	setDefault(&o.Journal.SegmentSize, 128<<20)
+	setDefault(&o.Reserve, 16<<20+o.Journal.SegmentSize)
 	setDefault(&o.SnapshotLogBytes, 64<<20)
 	setDefault(&o.TrailingLogBytes, 64<<20)
 	setDefault(&o.ReclaimInterval, time.Minute)

@@ -12,6 +12,7 @@ import (
 
 	"geminga/pkg/ledger"
 	"geminga/pkg/metadata"
+	"geminga/pkg/vfs"
 	"geminga/rpc/bookiepb"
 )
 
@@ -125,6 +126,12 @@ func TestCensus(t *testing.T) {
 	}
 }
 
+// patientElections keeps the leaders where they are on a machine that has other things to do. With one of three away, a single
+// late answer of another makes a leader step down.
+func patientElections(o *Options) {
+	o.Raft.PreferredTimeout, o.Raft.FollowerTimeout, o.Raft.MetadataTimeout = 1500*time.Millisecond, 2500*time.Millisecond, 2*time.Second
+}
+
 // record reads a group's record.
 func (c *cluster) record(id ledger.GroupID) metadata.GroupInfo {
 	c.t.Helper()
@@ -172,7 +179,10 @@ func (c *cluster) order(id string, mode metadata.BookieMode) {
 // comes back it holds nothing of the groups that it has left, and can be used again. One that is decommissioned loses its
 // replicas the same way, though it lives.
 func TestReplicasMove(t *testing.T) {
-	c := newCluster(t, 3, func(o *Options) { o.ReplaceAfter = 2 * time.Second })
+	c := newCluster(t, 3, func(o *Options) {
+		patientElections(o)
+		o.ReplaceAfter = 2 * time.Second
+	})
 	c.join("d")
 	const n = 20
 	for group := ledger.GroupID(1); group <= 3; group++ {
@@ -231,9 +241,36 @@ func sorted(ids []string) []string {
 	return ids
 }
 
+// A replica that was placed into a group begins with nothing, and never founds the group; founders found it once.
+func TestNewcomerDoesNotFoundAGroup(t *testing.T) {
+	j := openJournal(t, vfs.NewMem())
+	s := testStore(t, j.Group(1), 1)
+	if err := bootstrap(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := s.LastIndex(); last != 0 || keeps(j.Group(1)) {
+		t.Fatalf("it wrote something: last %d", last)
+	}
+	if err := s.StoreLogs(testLogs(1, 5, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := bootstrap(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteRange(1, 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := bootstrap(s, nil); err == nil {
+		t.Error("a replica that had entries and lost them began again")
+	}
+}
+
 // The preferred replica gets the lead back after it was away, and an append that comes meanwhile is not lost.
 func TestLeadGoesBack(t *testing.T) {
-	c := newCluster(t, 3, func(o *Options) { o.LeadAfter = 100 * time.Millisecond })
+	c := newCluster(t, 3, func(o *Options) {
+		patientElections(o)
+		o.LeadAfter = 100 * time.Millisecond
+	})
 	for group := ledger.GroupID(1); group <= 3; group++ {
 		c.fill(group, ledger.ID(100+group), 1)
 	}
