@@ -36,6 +36,8 @@
 //   - Clients match words in error texts: Server.text (TestTransientTexts).
 //   - ServiceNotReady in the answer to a lookup closes the client's connection: quietCode (TestLookupErrors).
 //   - sink.Room and the loop must not miss each other: the order in sink (TestSlowConsumer).
+//   - A consumer on a loop that is short of room for output gets a little each time it has read everything, and no more:
+//     what slow ones keep is bounded for all together, and none is starved by them (TestSlowConsumersShareABudget).
 //   - ConsumerBusy is final for some clients, so the one in the way is probed first (TestExclusiveTakeover).
 //   - A frame that waits in a stopped connection may keep the very memory whose release frees the sockets: so the two are
 //     independent, whichever ends first (TestQueuedFrameRateClearsFirst, TestQueuedFrameMemoryClearsFirst).
