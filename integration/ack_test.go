@@ -28,7 +28,10 @@ type acking struct {
 
 func newAcking(t *testing.T) *acking {
 	// A part of the messages stays unacknowledged: more than a consumer may have by default.
-	sets := []string{"maxUnackedMessagesPerConsumer=0", "maxUnackedMessagesPerSubscription=0"}
+	sets := []string{
+		"maxUnackedMessagesPerConsumer=0", "maxUnackedMessagesPerSubscription=0",
+		"defaultRetentionTimeInMinutes=0", "defaultRetentionSizeInMB=0", "managedLedgerMinLedgerRolloverTimeMinutes=0",
+	}
 	c := startCluster(t, harness.Options{Bookies: 3, Brokers: 1, BrokerSets: sets})
 	return &acking{T: t, cluster: c, client: newClient(t, c.URLs[0]), topic: topicName(t)}
 }

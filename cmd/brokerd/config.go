@@ -30,6 +30,7 @@ type config struct {
 	gossipKey                       string
 	pprof                           bool
 	maxEntries, maxSizeMB           int
+	retentionMinutes, retentionMB   int
 	cursorEntries, cacheMB          int
 	cacheCopy                       bool
 	shutdown                        time.Duration
@@ -176,6 +177,8 @@ func (c *config) brokerOptions() broker.Options {
 	o.Topic = noLimit(o.Topic)
 	o.Ledger.MaxEntriesPerLedger = int64(c.maxEntries)
 	o.Ledger.MaxBytesPerLedger = int64(c.maxSizeMB) << 20
+	o.Ledger.RetentionTime = time.Duration(c.retentionMinutes) * time.Minute
+	o.Ledger.RetentionBytes = int64(c.retentionMB) << 20
 	if o.Ledger.MinRolloverTime == 0 {
 		o.Ledger.MinRolloverTime = time.Nanosecond // to the package, 0 is the default
 	}

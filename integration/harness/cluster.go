@@ -127,6 +127,12 @@ func (c *Cluster) bookie(bin string, a bookieAddrs, gossip []string) *Proc {
 	return &Proc{Name: a.id, Args: withSets(args, c.opts.BookieSets), HTTP: a.http, Log: filepath.Join(c.opts.Dir, a.id+".log")}
 }
 
+// Tests read topics from the beginning whatever subscriptions they have, so brokers keep everything unless told otherwise.
+const (
+	keepTime = "defaultRetentionTimeInMinutes=-1"
+	keepSize = "defaultRetentionSizeInMB=-1"
+)
+
 // NewBroker returns one more broker of the cluster; it is not started, and not among Brokers.
 func (c *Cluster) NewBroker(sets ...string) (*Proc, error) {
 	bin, err := binary(c.opts.Bin, "brokerd")
@@ -142,6 +148,7 @@ func (c *Cluster) NewBroker(sets ...string) (*Proc, error) {
 	}
 	name := fmt.Sprintf("broker-%d", len(c.URLs)+1)
 	args := withSets([]string{bin, "run"}, []string{
+		keepTime, keepSize,
 		"metadataStoreUrl=bookied:" + strings.Join(c.service, ","),
 		"bindAddress=127.0.0.1",
 		"brokerServicePort=" + port(addrs[0]),
@@ -253,6 +260,7 @@ func NewStandalone(o Options) (*Proc, string, error) {
 		return nil, "", err
 	}
 	args := withSets([]string{brokerd, "standalone", "--data", filepath.Join(o.Dir, "standalone")}, []string{
+		keepTime, keepSize,
 		"bindAddress=127.0.0.1",
 		"brokerServicePort=" + port(addrs[0]),
 		"webServicePort=" + port(addrs[1]),

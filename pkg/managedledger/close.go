@@ -45,17 +45,13 @@ func (c *closer) settle() {
 	m.roll.turn++
 	w := m.writer
 	last := ledger.EntryID(w.confirmed.Load())
-	var dropped []ledger.Ref
 	m.list.change(func(info *Info) {
 		info.closeAt(w.ref.ID, last, w.bytes)
-		dropped = info.dropOpen(0)
+		info.dropOpen(0)
 	}, func() {
-		if last == ledger.NoEntry {
-			dropped = append(dropped, w.ref)
-		} else {
+		if last != ledger.NoEntry {
 			m.env.Bookies.Close(w.ref, last, ignore)
 		}
-		m.deleteAll(dropped)
 		c.finish(nil)
 	})
 }
@@ -140,6 +136,9 @@ func (d *deletion) loaded(item metadata.Item) {
 			return
 		}
 		for _, l := range info.Ledgers {
+			d.refs = append(d.refs, l.ref())
+		}
+		for _, l := range info.Deleting {
 			d.refs = append(d.refs, l.ref())
 		}
 	}

@@ -38,6 +38,7 @@ type Cursor struct {
 	read   ledger.Position // the next to read; may lie behind the end of its ledger
 	closed bool
 
+	stored  atomic.Pointer[ledger.Position] // mark of the stored state, which trimming respects; nil: not known
 	reader  reader
 	waiting atomic.Bool // a Read waits for entries; see park
 	wake    wake
@@ -68,21 +69,42 @@ func (c *Cursor) Executor() *executor.Executor { return c.executor }
 func (c *Cursor) MarkDeleted() ledger.Position { return c.mark }
 
 // ReadPosition returns the first entry that Read will look at; it may be one that does not exist yet.
-func (c *Cursor) ReadPosition() ledger.Position { return c.m.snapshot().ceil(c.read) }
+func (c *Cursor) ReadPosition() ledger.Position { return c.log().ceil(c.read) }
 
 // IsDeleted reports whether the entry is deleted.
 func (c *Cursor) IsDeleted(p ledger.Position) bool { return p.Compare(c.mark) <= 0 || c.acks.has(p) }
 
 // Backlog returns the number of entries that are confirmed and not deleted.
 func (c *Cursor) Backlog() int64 {
-	s := c.m.snapshot()
+	s := c.log()
 	return s.total() - s.rank(c.mark) - c.acks.count()
 }
 
 // HasMore reports that a Read would find entries at once.
 func (c *Cursor) HasMore() bool {
-	s := c.m.snapshot()
+	s := c.log()
 	return c.undeleted(s, c.read).Compare(s.last()) <= 0
+}
+
+// log returns the log as it is now. A cursor whose place has been trimmed goes on with the first entry there is.
+func (c *Cursor) log() snapshot {
+	s := c.m.snapshot()
+	if first := s.first(); c.mark.Ledger < first.Ledger {
+		c.moveTo(s, before(first))
+	}
+	return s
+}
+
+// keepFrom says that the state with this mark-delete position is stored.
+func (c *Cursor) keepFrom(mark ledger.Position) {
+	was := c.stored.Load()
+	if was != nil && *was == mark {
+		return
+	}
+	c.stored.Store(&mark)
+	if s := c.log(); was == nil || s.next(*was).Ledger != s.next(mark).Ledger {
+		c.m.env.Executor.PostFunc(c.m.trim)
+	}
 }
 
 // undeleted returns the first entry at p or after it that is not deleted; behind the last entry as snapshot.ceil.
@@ -101,7 +123,7 @@ func (c *Cursor) undeleted(s snapshot, p ledger.Position) ledger.Position {
 // (nil: no receipt wanted) comes on the cursor's executor, possibly inline, when the deletion is durable.
 func (c *Cursor) MarkDelete(p ledger.Position, done func(error)) {
 	c.assertCurrent()
-	s := c.m.snapshot()
+	s := c.log()
 	if err := c.check(s, p); err != nil {
 		answer(done, err)
 		return
@@ -119,7 +141,7 @@ func (c *Cursor) MarkDelete(p ledger.Position, done func(error)) {
 // for every DeletePart before.
 func (c *Cursor) Delete(ps []ledger.Position, done func(error)) {
 	c.assertCurrent()
-	s := c.m.snapshot()
+	s := c.log()
 	for _, p := range ps {
 		if err := c.check(s, p); err != nil {
 			answer(done, err)
@@ -203,7 +225,7 @@ func (c *Cursor) Seek(p ledger.Position, done func(error)) {
 		answer(done, ErrClosed)
 		return
 	}
-	c.place(c.m.snapshot(), p, true)
+	c.place(c.log(), p, true)
 	c.reader.restart(c)
 	c.changed(done)
 }
@@ -219,6 +241,9 @@ func (c *Cursor) place(s snapshot, p ledger.Position, inclusive bool) {
 	c.parts.clear()
 	if c.store != nil {
 		c.store.changes.everything()
+		if stored := c.stored.Load(); stored != nil && c.mark.Less(*stored) {
+			c.keepFrom(c.mark) // from now on, not only when it is stored
+		}
 	}
 }
 
@@ -284,7 +309,7 @@ func (c *Cursor) checkInvariants() {
 	if !invariant.Enabled {
 		return
 	}
-	s := c.m.snapshot()
+	s := c.log()
 	invariant.Assert(s.floor(c.mark) == c.mark || c.mark.Entry == ledger.NoEntry, "mark-delete position %s is no entry", c.mark)
 	invariant.Assert(!c.acks.has(s.next(c.mark)), "entry behind mark-delete position %s is deleted", c.mark)
 	for p := range c.parts.sets {

@@ -13,7 +13,7 @@ func (c *Cursor) Bisect(least int64, precedes func(payload []byte) bool, done fu
 		done(ledger.Position{}, ErrClosed)
 		return
 	}
-	s := c.m.snapshot()
+	s := c.log()
 	b := &bisection{c: c, s: s, high: s.total(), least: max(0, least), precedes: precedes, done: done}
 	b.next()
 }
@@ -35,6 +35,11 @@ func (b *bisection) next() {
 	}
 	middle := b.low + (b.high-b.low)/2
 	b.c.ReadAt([]ledger.Position{b.s.nth(middle + 1)}, func(entries []ledger.Entry, err error) {
+		if s := b.c.log(); err == nil && len(entries) == 0 && s.first() != b.s.first() { // trimmed meanwhile
+			b.s, b.low, b.high = s, 0, s.total()
+			b.next()
+			return
+		}
 		if err == nil && len(entries) == 0 {
 			err = ErrBadPosition
 		}

@@ -196,6 +196,7 @@ func (o *cursorOpening) finish(err error) {
 		return
 	}
 	c.store = o.store
+	c.keepFrom(c.mark)
 	c.m.log.Debug("cursor open", "cursor", c.name, "mark", c.mark, "backlog", c.Backlog())
 	done(c, nil)
 }
@@ -269,6 +270,7 @@ func (d *cursorDeletion) loaded(item metadata.Item) {
 		if info.Ledger != 0 {
 			m.env.Bookies.Delete(info.ref(), ignore)
 		}
+		m.trim()
 		d.done(nil)
 	})
 }

@@ -23,7 +23,7 @@ func (c *Cursor) Part(p ledger.Position) []int64 { return c.parts.get(p) }
 // messages in this batch or in all.
 func (c *Cursor) DeletePart(p ledger.Position, unacked []int64) (left []int64, err error) {
 	c.assertCurrent()
-	s := c.m.snapshot()
+	s := c.log()
 	if err := c.check(s, p); err != nil {
 		return nil, err
 	}

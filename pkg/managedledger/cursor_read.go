@@ -99,7 +99,7 @@ func (c *Cursor) pump() {
 // try looks for entries once: it finishes the Read, parks it or sends it to the bookies.
 func (c *Cursor) try() {
 	r := &c.reader
-	s := c.m.snapshot()
+	s := c.log()
 	last := s.last()
 	out := r.out[:0]
 	left := r.max

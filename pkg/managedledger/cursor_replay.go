@@ -33,7 +33,7 @@ const replayBytes = 5 << 20
 func (r *replay) next() {
 	c := r.c
 	for len(r.positions) > 0 {
-		s := c.m.snapshot()
+		s := c.log()
 		want, ok := r.run(s)
 		if !ok {
 			r.positions = r.positions[1:]

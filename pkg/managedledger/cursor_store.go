@@ -40,11 +40,12 @@ type cursorStore struct {
 	stalls   int // in a row, of records
 
 	dirty   bool
-	changes changes       // since the last record
-	chain   chain         // in ledger
-	cut     bool          // the last whole record was not all
-	waiting []func(error) // their state is in the next record
-	flying  []func(error) // their state is in the record under way
+	mark    ledger.Position // of the record under way
+	changes changes         // since the last record
+	chain   chain           // in ledger
+	cut     bool            // the last whole record was not all
+	waiting []func(error)   // their state is in the next record
+	flying  []func(error)   // their state is in the record under way
 	flush   *executor.Timer
 	stall   *executor.Timer
 	closing func(error)
@@ -125,7 +126,7 @@ func (s *cursorStore) write() {
 func (s *cursorStore) take(ref ledger.Ref, entry ledger.EntryID) []byte {
 	s.dirty = false
 	s.flying = append(s.flying, s.waiting...)
-	s.waiting = nil
+	s.waiting, s.mark = nil, s.c.mark
 	record, over := s.chain.next(ref, entry, &s.c.deletions, &s.changes, s.c.m.opts.recordBounds())
 	if s.chain.length > 1 {
 		return record
@@ -279,6 +280,7 @@ func (s *cursorStore) put(info cursorInfo, done func()) {
 func (s *cursorStore) written() {
 	s.phase = storeIdle
 	s.c.m.env.Metrics.persisted(nil)
+	s.c.keepFrom(s.mark)
 	flying := s.flying
 	s.flying = nil
 	for _, done := range flying {

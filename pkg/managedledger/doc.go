@@ -17,7 +17,8 @@
 // It promises:
 //
 //   - Ops complete in the order of Add, each once, at consecutive positions; what has completed is on a quorum and stays
-//     readable at its position, with its content, whoever owns the topic afterwards.
+//     readable at its position, with its content, whoever owns the topic afterwards, until its ledger is trimmed: when all
+//     durable cursors are behind it and retention is over (trim.go).
 //   - LastConfirmed never goes back.
 //   - A group of bookies that stops acknowledging costs LedgerStallTimeout, not an election (trouble.go).
 //   - An owner that another one has replaced completes nothing that the new one does not see, and is told: Lost.
@@ -31,8 +32,8 @@
 // shards are the only locks here. No goroutine is started.
 //
 // What is where: managedledger.go the type and its invariants · open.go recovery · add.go adds and completions · roll.go
-// full ledgers · trouble.go troubled ones · close.go · view.go arithmetic of positions · cursor*.go · ackset.go and parts.go ·
-// cache.go · list.go and record.go versioned puts with unknown outcomes.
+// full ledgers · trouble.go troubled ones · trim.go those that nobody needs · close.go · view.go arithmetic of positions ·
+// cursor*.go · ackset.go and parts.go · cache.go · list.go and record.go versioned puts with unknown outcomes.
 //
 // Non-obvious:
 //
@@ -50,6 +51,8 @@
 //   - Whoever turns Cursor.waiting from true to false goes on with the Read (cursor_read.go:park).
 //   - A put of unknown outcome may arrive after we have read that it had not: it names the version we name again, so one
 //     of the two fails (record.go).
+//   - The list shrinks before bookies delete, and names what they may still have (trim.go; TestTrimCrashAtEveryRequest).
+//   - A cursor may stand in a ledger that is gone: Cursor.log moves it on (TestTrim).
 //   - A delta is written only behind a record that is known to be stored; after any doubt the state goes to a new ledger
 //     (cursor_store.go:handle; TestAcknowledgementsSurviveACrashAtEveryRequest).
 //   - Backlog is computed from positions each time; nothing is counted up and down (TestBacklogIsWhatCountingFinds).

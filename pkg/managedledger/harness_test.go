@@ -125,7 +125,11 @@ type done struct {
 	text string
 }
 
+// node is a broker; it trims nothing unless the options have a retention.
 func (w *world) node(epoch ledger.Epoch, opts managedledger.Options) *node {
+	if opts.RetentionTime == 0 {
+		opts.RetentionTime, opts.RetentionBytes = -1, -1
+	}
 	n := &node{w: w, client: w.cluster.Client(), epoch: epoch, opts: opts}
 	n.exec = executor.New(fmt.Sprintf("topic-%d", epoch))
 	n.sub = executor.New(fmt.Sprintf("sub-%d", epoch))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"geminga/pkg/ledger"
 )
@@ -20,15 +21,28 @@ type Info struct {
 	Epoch      ledger.Epoch      `json:"epoch"`
 	Ledgers    []LedgerInfo      `json:"ledgers"`
 	Properties map[string]string `json:"properties,omitempty"`
+	// Deleting are ledgers that were in the list and that the bookies may still have.
+	Deleting []DeletingLedger `json:"deleting,omitempty"`
 }
 
-// LedgerInfo is one ledger of the list. Entries and Bytes count once it is closed; Bytes is 0 where nobody knew.
+// DeletingLedger is a ledger that nobody needs any more.
+type DeletingLedger struct {
+	ID    ledger.ID      `json:"id"`
+	Group ledger.GroupID `json:"group"`
+}
+
+func (d DeletingLedger) ref() ledger.Ref { return ledger.Ref{ID: d.ID, Group: d.Group} }
+
+// LedgerInfo is one ledger of the list. Entries, Bytes and ClosedAt, in Unix milliseconds, count once it is closed; Bytes
+// is 0 where nobody knew.
 type LedgerInfo struct {
 	ID      ledger.ID      `json:"id"`
 	Group   ledger.GroupID `json:"group"`
 	Entries int64          `json:"entries"`
 	Bytes   int64          `json:"bytes"`
 	Closed  bool           `json:"closed"`
+
+	ClosedAt int64 `json:"closedAt,omitempty"`
 }
 
 func (l *LedgerInfo) ref() ledger.Ref { return ledger.Ref{ID: l.ID, Group: l.Group} }
@@ -53,34 +67,44 @@ func (i *Info) Encode() ([]byte, error) { return json.Marshal(i) }
 func (i *Info) clone() Info {
 	c := *i
 	c.Ledgers = slices.Clone(i.Ledgers)
+	c.Deleting = slices.Clone(i.Deleting)
 	return c
 }
 
-// closeAt closes a ledger after its last entry; an empty one leaves the list, which the result says.
-func (i *Info) closeAt(id ledger.ID, last ledger.EntryID, bytes int64) (dropped bool) {
+// closeAt closes a ledger after its last entry; an empty one is to be deleted, which the result says.
+func (i *Info) closeAt(id ledger.ID, last ledger.EntryID, bytes int64) (empty bool) {
 	at := slices.IndexFunc(i.Ledgers, func(l LedgerInfo) bool { return l.ID == id })
 	if at < 0 {
 		return false
 	}
 	if last == ledger.NoEntry {
-		i.Ledgers = slices.Delete(i.Ledgers, at, at+1)
+		i.remove(func(l LedgerInfo) bool { return l.ID == id })
 		return true
 	}
 	l := &i.Ledgers[at]
-	l.Entries, l.Bytes, l.Closed = int64(last)+1, bytes, true
+	l.Entries, l.Bytes, l.Closed, l.ClosedAt = int64(last)+1, bytes, true, time.Now().UnixMilli()
 	return false
 }
 
-// dropOpen removes all open ledgers but keep and returns them.
-func (i *Info) dropOpen(keep ledger.ID) (dropped []ledger.Ref) {
+// dropOpen removes all open ledgers but keep: they were prepared and are empty.
+func (i *Info) dropOpen(keep ledger.ID) {
+	i.remove(func(l LedgerInfo) bool { return !l.Closed && l.ID != keep })
+}
+
+// trim removes closed ledgers.
+func (i *Info) trim(ids []ledger.ID) {
+	i.remove(func(l LedgerInfo) bool { return l.Closed && slices.Contains(ids, l.ID) })
+}
+
+// remove takes ledgers out of the list; the bookies are to delete them.
+func (i *Info) remove(is func(LedgerInfo) bool) {
 	i.Ledgers = slices.DeleteFunc(i.Ledgers, func(l LedgerInfo) bool {
-		drop := !l.Closed && l.ID != keep
-		if drop {
-			dropped = append(dropped, l.ref())
+		if !is(l) {
+			return false
 		}
-		return drop
+		i.Deleting = append(i.Deleting, DeletingLedger{ID: l.ID, Group: l.Group})
+		return true
 	})
-	return dropped
 }
 
 // newest returns the last ledger's id, 0 for an empty list.

@@ -29,6 +29,7 @@ func (l *list) put() {
 	for _, c := range changes {
 		c.apply(&info)
 	}
+	l.m.forgetSwept(&info)
 	value, err := info.Encode()
 	if err != nil {
 		l.m.lose(err)
@@ -45,6 +46,8 @@ func (l *list) put() {
 			return
 		}
 		l.info = info
+		l.m.listed(&info)
+		l.m.sweep()
 		for _, c := range changes {
 			if l.m.live() {
 				c.done()

@@ -74,6 +74,7 @@ type ManagedLedger struct {
 	telling bool // Listener.Completed is being called
 
 	cursors    cursors
+	trimming   trimming
 	batch      []ledger.Payload // scratch
 	kick       kick
 	stallTimer *executor.Timer
@@ -190,6 +191,7 @@ func (m *ManagedLedger) end(s state) {
 	m.list.record.stop()
 	stopTimer(&m.stallTimer)
 	stopTimer(&m.ageTimer)
+	stopTimer(&m.trimming.timer)
 	m.env.Bookies.Abandon(m.writer.ref)
 	if n := m.ring.len(); n > 0 {
 		m.env.Metrics.addsFailed(n)

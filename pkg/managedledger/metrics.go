@@ -24,6 +24,7 @@ type Metrics struct {
 	truncations   metric.Int64Counter
 	rollovers     metric.Int64Counter
 	crowds        metric.Int64Counter
+	trims         metric.Int64Counter
 	switchLatency metric.Float64Histogram
 
 	success, failure []metric.AddOption
@@ -64,6 +65,7 @@ func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 		truncations:  counter("cursor.persist.unacked_ranges.truncated", "{truncation}", "Cursor states with more ranges than are kept"),
 		rollovers:    counter("ledger.rollover.count", "{rollover}", "Ledgers replaced by another"),
 		crowds:       counter("ledger.list.crowded.count", "{rollover}", "Rollovers of topics whose list of ledgers is nearly full"),
+		trims:        counter("ledger.trimmed.count", "{ledger}", "Ledgers deleted because nobody needs them"),
 		success:      attributed("pulsar.managed_ledger.operation.status", "success"),
 		failure:      attributed("pulsar.managed_ledger.operation.status", "failure"),
 	}
@@ -111,6 +113,8 @@ func (m *Metrics) persisted(err error) {
 func (m *Metrics) truncated() { m.truncations.Add(context.Background(), 1) }
 
 func (m *Metrics) crowded() { m.crowds.Add(context.Background(), 1) }
+
+func (m *Metrics) trimmed(ledgers int) { m.trims.Add(context.Background(), int64(ledgers)) }
 
 func (m *Metrics) rolled(c cause, took time.Duration) {
 	m.rollovers.Add(context.Background(), 1, m.causes[c]...)

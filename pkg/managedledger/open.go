@@ -35,7 +35,6 @@ type opening struct {
 	info   Info
 	at     int // next ledger of info to look at
 	closed []closing
-	empty  []ledger.Ref
 	fresh  ledger.Ref // survives starting again
 	put    bool       // fresh may be in the list
 	names  []string
@@ -107,7 +106,7 @@ func (o *opening) load() {
 }
 
 func (o *opening) loaded(item metadata.Item) {
-	o.info, o.at, o.closed, o.empty = Info{}, 0, nil, nil
+	o.info, o.at, o.closed = Info{}, 0, nil
 	o.record.version = item.Version
 	if item.Version != 0 {
 		info, err := DecodeInfo(item.Value)
@@ -151,9 +150,7 @@ func (o *opening) fenced(ref ledger.Ref, last ledger.EntryID, err error) {
 		if ref == o.fresh { // put by us after all, and fenced now
 			o.fresh = ledger.Ref{}
 		}
-		if o.info.closeAt(ref.ID, last, o.info.Ledgers[o.at].Bytes) {
-			o.empty = append(o.empty, ref)
-		} else {
+		if !o.info.closeAt(ref.ID, last, o.info.Ledgers[o.at].Bytes) {
 			o.closed = append(o.closed, closing{ref, last})
 			o.at++
 		}
@@ -213,9 +210,6 @@ func (o *opening) follow() {
 	for _, c := range o.closed {
 		o.env.Bookies.Close(c.ref, c.last, ignore)
 	}
-	for _, ref := range o.empty {
-		o.env.Bookies.Delete(ref, ignore)
-	}
 }
 
 func (o *opening) listCursors() {
@@ -249,6 +243,8 @@ func (o *opening) build() *ManagedLedger {
 	m.writer = newWriter(m, o.fresh)
 	m.view.Store(newView(segments, o.fresh, &m.writer.confirmed))
 	m.watchAge(m.opts.MaxRolloverTime)
+	m.sweep()
+	m.watchTrim()
 	return m
 }
 
@@ -269,6 +265,6 @@ func (o *opening) finish(m *ManagedLedger, err error) {
 		done(nil, fmt.Errorf("open %s: %w", o.key, err))
 		return
 	}
-	o.log.Info("managed ledger open", "ledger", o.fresh, "last", m.LastConfirmed(), "fenced", len(o.closed)+len(o.empty))
+	o.log.Info("managed ledger open", "ledger", o.fresh, "last", m.LastConfirmed(), "fenced", len(o.closed))
 	done(m, nil)
 }

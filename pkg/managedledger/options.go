@@ -35,6 +35,13 @@ type Options struct {
 	// MaxLedgers is the length of the list from which on no ledger is rolled for its size or age: the list is one metadata
 	// value, and what does not fit would end the topic. The room beyond is for ledgers in trouble and for new owners.
 	MaxLedgers int
+	// RetentionTime (defaultRetentionTimeInMinutes) since a ledger was closed, and RetentionBytes (defaultRetentionSizeInMB)
+	// of a topic, are kept although all cursors are behind them; what is beyond either goes. Negative: no limit; zero, of
+	// either: nothing is kept. RetentionCheckInterval (retentionCheckIntervalInSeconds) is how often what no event
+	// announces is looked for.
+	RetentionTime          time.Duration
+	RetentionBytes         int64
+	RetentionCheckInterval time.Duration
 	// LedgerStallTimeout (ledgerStallTimeout) without an acknowledgement makes the managed ledger move to another group.
 	LedgerStallTimeout time.Duration
 	// OpenTimeout bounds the retries while opening; CloseTimeout the wait for pending ops while closing.
@@ -85,6 +92,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MinRolloverTime, 10*time.Minute)
 	def(&o.MaxRolloverTime, 240*time.Minute)
 	def(&o.MaxLedgers, mostLedgers)
+	def(&o.RetentionCheckInterval, 2*time.Minute)
 	def(&o.LedgerStallTimeout, 250*time.Millisecond)
 	def(&o.OpenTimeout, 30*time.Second)
 	def(&o.CloseTimeout, 5*time.Second)
@@ -108,6 +116,7 @@ func (o *Options) Validate() error {
 	check(o.MinRolloverTime >= 0, "MinRolloverTime", o.MinRolloverTime)
 	check(o.MaxRolloverTime >= o.MinRolloverTime, "MaxRolloverTime below MinRolloverTime:", o.MaxRolloverTime)
 	check(o.MaxLedgers > 1 && o.MaxLedgers <= mostLedgers, "MaxLedgers", o.MaxLedgers)
+	check(o.RetentionCheckInterval > 0, "RetentionCheckInterval", o.RetentionCheckInterval)
 	check(o.LedgerStallTimeout > 0, "LedgerStallTimeout", o.LedgerStallTimeout)
 	check(o.OpenTimeout > 0, "OpenTimeout", o.OpenTimeout)
 	check(o.CloseTimeout > 0, "CloseTimeout", o.CloseTimeout)

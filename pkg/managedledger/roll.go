@@ -169,22 +169,14 @@ func (m *ManagedLedger) drained() {
 	}
 	last := ledger.EntryID(w.confirmed.Load())
 	next := m.roll.next
-	var dropped []ledger.Ref // prepared once and not wanted then
 	m.list.change(func(info *Info) {
 		info.closeAt(w.ref.ID, last, w.bytes)
-		dropped = info.dropOpen(next.ID)
-	}, func() { m.deleteAll(dropped) })
+		info.dropOpen(next.ID) // prepared once and not wanted then
+	}, func() {})
 	m.env.Bookies.Close(w.ref, last, ignore)
 	m.env.Metrics.rolled(causeFull, time.Since(m.roll.since))
 	m.log.Info("ledger full", "ledger", w.ref, "entries", w.entries(), "bytes", w.bytes, "next", next)
 	m.use(next)
-}
-
-// deleteAll deletes ledgers that have left the list empty.
-func (m *ManagedLedger) deleteAll(refs []ledger.Ref) {
-	for _, ref := range refs {
-		m.env.Bookies.Delete(ref, ignore)
-	}
 }
 
 // use makes ref the current ledger and sends it all that has not completed.
@@ -200,4 +192,6 @@ func (m *ManagedLedger) use(ref ledger.Ref) {
 	stopTimer(&m.stallTimer)
 	m.send()
 	m.kickBarrier()
+	m.trim()
+	m.watchTrim()
 }

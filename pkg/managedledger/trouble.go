@@ -111,20 +111,16 @@ func (m *ManagedLedger) decide(ref ledger.Ref) {
 	m.roll.turn++
 	m.env.Bookies.Abandon(w.ref)
 	last, size := ledger.EntryID(w.confirmed.Load()), m.confirmedBytes()
-	var dropped []ledger.Ref
 	var empty bool
 	m.list.change(func(info *Info) {
 		empty = info.closeAt(w.ref.ID, last, size)
-		dropped = info.dropOpen(ref.ID)
+		info.dropOpen(ref.ID)
 		info.ensure(ref)
 	}, func() {
 		m.replaced(w, ref, last)
-		if empty {
-			m.env.Bookies.Delete(w.ref, ignore)
-		} else {
+		if !empty {
 			m.env.Bookies.Close(w.ref, last, ignore)
 		}
-		m.deleteAll(dropped)
 	})
 }
 

@@ -1,6 +1,7 @@
 package managedledger
 
 import (
+	"slices"
 	"sort"
 	"sync/atomic"
 
@@ -53,6 +54,14 @@ func (v *view) closed(bytes int64) []segment {
 	last := &s[len(s)-1]
 	last.entries, last.bytes = v.confirmed.Load()+1, bytes
 	return s
+}
+
+// without returns a view without some of the closed segments.
+func (v *view) without(ids []ledger.ID) *view {
+	closed := slices.Clone(v.segments)
+	last := closed[len(closed)-1]
+	closed = slices.DeleteFunc(closed, func(s segment) bool { return s.ref == last.ref || slices.Contains(ids, s.ref.ID) })
+	return newView(closed, last.ref, v.confirmed)
 }
 
 func (v *view) lastConfirmed() ledger.Position {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"geminga/pkg/ledger"
+	"geminga/pkg/managedledger"
 	"geminga/pkg/metadata"
 	"geminga/pkg/protocol"
 	"geminga/rpc/pulsarpb"
@@ -227,5 +228,31 @@ func TestSnapshotFailure(t *testing.T) {
 		w.send(p, 2)
 		synctest.Wait()
 		same(t, "written", r.snapshot(), "up to entry 2\np: 2\n")
+	})
+}
+
+// TestSequencesOutliveTrimmedLedgers: full ledgers that all subscriptions are behind go, but not before a snapshot covers
+// them: a producer that sends again what was stored gets the answer that it is a duplicate.
+func TestSequencesOutliveTrimmedLedgers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options.BrokerDeduplicationEnabled = true
+		w.options.BrokerDeduplicationEntriesInterval = 30
+		w.ledgers = managedledger.Options{MaxEntriesPerLedger: 5, MinRolloverTime: 1}
+		w.mustOpen()
+		p := w.mustProducer(ProducerRequest{ID: 1, Name: "p", Sink: w.sink()})
+		for seq := range uint64(42) {
+			w.send(p, seq)
+		}
+		w.on(func() {
+			if st := w.topic.log.Stats(); st.Ledgers > 4 || st.Entries < 12 {
+				t.Errorf("%d ledgers with %d entries", st.Ledgers, st.Entries)
+			}
+		})
+		w.crash()
+		w.mustOpen()
+		out := w.sink()
+		p = w.mustProducer(ProducerRequest{ID: 1, Name: "p", Sink: out})
+		w.send(p, 35, 41)
+		same(t, "answers", out.answers(), "35:duplicate 41:duplicate")
 	})
 }

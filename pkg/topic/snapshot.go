@@ -39,7 +39,8 @@ type snapshotting struct {
 	retry    time.Time       // not before, after a failure
 	version  int64           // of the metadata key
 	writing  bool
-	idle     func() // called when the write in flight has ended
+	flying   ledger.Position // of the write in flight
+	idle     func()          // called when the write in flight has ended
 }
 
 func (d *dedup) encode(now time.Time, most int) []byte {
@@ -170,6 +171,7 @@ func (t *Topic) loadDedup(it metadata.Item, err error, done func(error)) {
 			d.snapshot = snapshotting{position: ledger.Earliest, version: it.Version, at: time.Now()}
 		}
 	}
+	t.log.Hold(d.snapshot.position)
 	last := t.log.LastConfirmed()
 	if last.Entry == ledger.NoEntry || !d.snapshot.position.Less(last) {
 		d.snapshot.position = last
@@ -229,6 +231,7 @@ func (t *Topic) writeSnapshot(now time.Time) {
 	}
 	t.dedup.forget(now.Add(-t.env.Options.BrokerDeduplicationProducerInactivityTimeout))
 	covered := s.entries
+	s.flying = s.position
 	s.writing, s.entries, s.at = true, 0, now
 	key := metadata.DedupKey(t.key)
 	value := t.dedup.encode(now, t.env.Options.BrokerDeduplicationMaxNumberOfProducers)
@@ -278,6 +281,7 @@ func (t *Topic) snapshotWritten(covered int64, o metadata.Outcome, err error) {
 	s := &t.dedup.snapshot
 	if err == nil && o.Err == nil {
 		s.version = o.Versions[0]
+		t.log.Hold(s.flying) // what lies behind is replayed when the topic is opened again
 		t.snapshotIdle()
 		return
 	}

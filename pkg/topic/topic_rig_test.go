@@ -23,6 +23,7 @@ type world struct {
 	pool    *executor.Pool
 	names   *NameSource
 	options Options
+	ledgers managedledger.Options
 	epoch   ledger.Epoch
 	topic   *Topic
 	lost    []error
@@ -36,6 +37,7 @@ func inWorld(t *testing.T, fn func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, cluster: bookietest.New(bookietest.Options{}), names: NewNameSource("b-1"), domain: "persistent://"}
+		w.ledgers = managedledger.Options{RetentionTime: -1, RetentionBytes: -1} // of topics without subscriptions, too
 		fn(w)
 		if w.topic != nil {
 			w.close()
@@ -70,7 +72,7 @@ func (w *world) open() error {
 			Bookies: w.client, Store: w.client, Executor: w.pool.For("topic"), Epoch: w.epoch,
 			Cache: cache,
 		},
-		Options: w.options, Subscriptions: w.pool, Names: w.names,
+		LedgerOptions: w.ledgers, Options: w.options, Subscriptions: w.pool, Names: w.names,
 		Lost: func(_ *Topic, err error) { w.lost = append(w.lost, err) },
 	}
 	type result struct {

@@ -15,6 +15,7 @@ type messageLog interface {
 	Add(ops []managedledger.Op)
 	LastConfirmed() ledger.Position // any goroutine
 	Exists(p ledger.Position) bool  // any goroutine
+	Hold(p ledger.Position)
 	Cursors() []string
 	OpenCursor(o managedledger.CursorOptions, done func(*managedledger.Cursor, error))
 	DeleteCursor(name string, done func(error))
@@ -132,6 +133,9 @@ func (l *transient) LastConfirmed() ledger.Position {
 
 // Exists implements messageLog: there is nothing to be read.
 func (l *transient) Exists(ledger.Position) bool { return false }
+
+// Hold implements messageLog: nothing is kept.
+func (l *transient) Hold(ledger.Position) {}
 
 // Cursors implements messageLog.
 func (l *transient) Cursors() []string { return nil }
