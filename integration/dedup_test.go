@@ -147,14 +147,16 @@ func (s *resender) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-func (s *resender) open(ctx context.Context) (err error) {
+func (s *resender) open(ctx context.Context) error {
 	for s.producer == nil {
-		s.producer, err = s.client.CreateProducer(pulsar.ProducerOptions{
+		p, err := s.client.CreateProducer(pulsar.ProducerOptions{
 			Topic: s.topic, Name: s.name, DisableBatching: true, SendTimeout: 3 * time.Second,
 		})
-		if err != nil {
-			wait(ctx, 100*time.Millisecond)
+		if err == nil { // with an error, p is an interface that holds nil
+			s.producer = p
+			break
 		}
+		wait(ctx, 100*time.Millisecond)
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: producer: %w", s.name, errors.Join(err, ctx.Err()))
 		}

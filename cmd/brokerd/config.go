@@ -55,6 +55,7 @@ func (c *config) register() *settings.Set {
 	c.registerAdmission(s)
 	c.registerLimits(s)
 	c.registerDispatch(s)
+	c.registerTopics(s)
 	c.registerStorage(s)
 	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
 	s.String(&c.log.Format, "logFormat", "text", "text or json")
@@ -90,8 +91,6 @@ func (c *config) registerBroker(s *settings.Set) {
 	s.Duration(&o.ConnectionLivenessCheckTimeout, "connectionLivenessCheckTimeoutMillis", 5000, time.Millisecond,
 		"how long an old connection may take to answer when another claims its exclusive subscription or producer name")
 	s.Duration(&c.shutdown, "brokerShutdownTimeoutMs", 8000, time.Millisecond, "how long a clean shutdown may take")
-	auto := settings.Inverted(&o.DisableAutoTopicCreation)
-	s.Func("allowAutoTopicCreation", "true", "create topics when a producer or consumer names them", auto).Dynamic()
 
 	t := &o.Topic
 	s.Bool(&t.BrokerDeduplicationEnabled, "brokerDeduplicationEnabled", false, "drop what a producer sends a second time with the same sequence id")

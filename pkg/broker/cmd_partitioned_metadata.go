@@ -7,7 +7,8 @@ import (
 	"geminga/rpc/pulsarpb"
 )
 
-// PARTITIONED_METADATA tells how many partitions a topic has; 0 for one that is not partitioned or does not exist yet.
+// PARTITIONED_METADATA tells how many partitions a topic has; 0 for one that is not partitioned or does not exist yet. One
+// that does not exist is made, if topics that clients name are to have partitions.
 // Trouble with the metadata is MetadataError: on ServiceNotReady in this answer clients close the whole connection.
 func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.PartitionMetadata
@@ -21,7 +22,7 @@ func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.partitions(request, 0, err)
 		return nil
 	}
-	readPartitions(c.server.opts.Store, name, func(n uint32, err error) {
+	c.server.partitionsOrMake(name, func(n uint32, err error) {
 		c.server.lookups.leave()
 		c.post(func() {
 			c.ended()

@@ -88,7 +88,8 @@ func (k *consumer) register(probed bool) {
 	policy, ranges := keysOf(req)
 	r := topic.SubscribeRequest{
 		Subscription: k.subscription, Type: topic.SubType(req.GetSubType()), Durable: req.GetDurable(),
-		Start: startOf(req), ConsumerID: k.id, ConsumerName: req.GetConsumerName(),
+		Existing: k.c.server.rules.Load().DisableAutoSubscriptionCreation,
+		Start:    startOf(req), ConsumerID: k.id, ConsumerName: req.GetConsumerName(),
 		Keys: policy, KeyRanges: ranges,
 		PriorityLevel: req.GetPriorityLevel(), Metadata: properties(req.Metadata),
 		Address: k.c.remote, ClientVersion: k.c.clientVersion, Sink: &k.c.sink,

@@ -72,8 +72,8 @@ type Options struct {
 	KeepAliveInterval                      time.Duration // keepAliveIntervalSeconds
 	HandshakeTimeout                       time.Duration
 	ConnectionLivenessCheckTimeout         time.Duration // connectionLivenessCheckTimeoutMillis
-	DisableAutoTopicCreation               bool          // allowAutoTopicCreation=false
-	ExposeBrokerEntryMetadata              bool          // exposingBrokerEntryMetadataToClientEnabled
+	Rules                                  TopicRules
+	ExposeBrokerEntryMetadata              bool // exposingBrokerEntryMetadataToClientEnabled
 
 	Admission Admission
 	Limits    Limits
@@ -106,6 +106,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.HandshakeTimeout, 10*time.Second)
 	def(&o.ConnectionLivenessCheckTimeout, 5*time.Second)
 	o.Admission.EnsureDefaults()
+	o.Rules.EnsureDefaults()
 	o.Topic.EnsureDefaults()
 	o.Ledger.EnsureDefaults()
 	if o.Logger == nil {
@@ -140,6 +141,7 @@ func (o *Options) Validate() error {
 	check(o.HandshakeTimeout > 0, "handshake timeout is %v", o.HandshakeTimeout)
 	check(o.ConnectionLivenessCheckTimeout > 0, "connectionLivenessCheckTimeoutMillis is %v", o.ConnectionLivenessCheckTimeout)
 	o.Admission.validate(check)
+	o.Rules.validate(check)
 	o.Limits.validate(check)
 	errs = append(errs, o.Topic.Validate(), o.Ledger.Validate())
 	return errors.Join(errs...)

@@ -54,7 +54,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestNoAutoCreation(t *testing.T) {
-	s, _ := start(t, func(o *Options) { o.DisableAutoTopicCreation = true })
+	s, _ := start(t, func(o *Options) { o.Rules.DisableAutoTopicCreation = true })
 	p := connect(t, s)
 	p.lookup(name(1))
 	if got := p.fails(producerCommand(name(1), 1, *p.id(), "")).GetError(); got != pulsarpb.ServerError_TopicNotFound {

@@ -96,12 +96,10 @@ func (d Directory) putPartitions(ctx context.Context, txn metadata.Txn, name pro
 	case name.Partition >= 0:
 		return fmt.Errorf("%w: %s is a partition", protocol.ErrBadTopicName, name)
 	}
-	value, err := json.Marshal(partitionedInfo{uint32(n)})
+	txn, err := withPartitions(txn, name, version, n)
 	if err != nil {
 		return err
 	}
-	key := partitionedKey(name)
-	txn = txn.If(key, version).Then(metadata.Put(key, value))
 	outcome, err := await(ctx, "partitions of "+name.String(), func(done func(metadata.Outcome, error)) {
 		d.server.opts.Store.Commit(txn, done)
 	})
@@ -112,6 +110,16 @@ func (d Directory) putPartitions(ctx context.Context, txn metadata.Txn, name pro
 		return ErrTopicExists
 	}
 	return outcome.Err
+}
+
+// withPartitions adds to a transaction that a topic gets a number of partitions, if its record has the version.
+func withPartitions(txn metadata.Txn, name protocol.TopicName, version int64, n int) (metadata.Txn, error) {
+	value, err := json.Marshal(partitionedInfo{uint32(n)})
+	if err != nil {
+		return txn, err
+	}
+	key := partitionedKey(name)
+	return txn.If(key, version).Then(metadata.Put(key, value)), nil
 }
 
 // CreateTopic makes a topic without partitions, on the broker that serves it.

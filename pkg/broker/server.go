@@ -46,7 +46,8 @@ type Server struct {
 	publishLimit publishLimit
 	topicRate    atomic.Pointer[Rate] // of topics to be opened
 	memory       frameMemory
-	noAutoTopics atomic.Bool // allowAutoTopicCreation=false
+	rules        atomic.Pointer[TopicRules] // in force
+	sweeping     sync.WaitGroup
 	conns        connections
 	lookups      gate
 	subscribes   atomic.Pointer[SubscribeRate]
@@ -77,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	s.noAutoTopics.Store(o.DisableAutoTopicCreation)
+	s.rules.Store(&s.opts.Rules)
 	s.conns.most, s.conns.mostPerIP = o.Limits.Connections, o.Limits.ConnectionsPerIP
 	s.setLimits(&o.Limits)
 	s.dynamic = dynamicOf(&s.opts)
@@ -92,6 +93,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	}
 	watching, stop := context.WithCancel(context.Background())
 	s.stop = stop
+	s.sweeping.Go(func() { s.sweep(watching) })
 	if o.Watch != nil {
 		o.Watch(watching, metadata.OwnersPrefix, s.owners.changed)
 		o.Watch(watching, metadata.NamespacesPrefix, s.rates.changed)
@@ -229,6 +231,7 @@ func (s *Server) closeAll(ctx context.Context) error {
 	if s.stop != nil {
 		s.stop()
 	}
+	s.sweeping.Wait()
 	var err error
 	if s.group != nil {
 		err = s.group.Close(ctx)

@@ -127,6 +127,7 @@ func (s *Server) with(stored map[string]string) (Options, map[string]string, err
 		return o, nil, err
 	}
 	o.Admission.EnsureDefaults()
+	o.Rules.EnsureDefaults()
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -134,6 +135,7 @@ func (s *Server) with(stored map[string]string) (Options, map[string]string, err
 		}
 	}
 	o.Admission.validate(check)
+	o.Rules.validate(check)
 	o.Limits.validate(check)
 	return o, values, errors.Join(errs...)
 }
@@ -146,7 +148,7 @@ func (s *Server) reconfigure(o *Options) {
 	change(&now.BrokerRate, a.BrokerRate, s.SetBrokerPublishRate)
 	change(&now.TopicRate, a.TopicRate, s.SetTopicPublishRate)
 	change(&now.CopyEntries, o.Cache.CopyEntries, s.SetCopyEntries)
-	s.noAutoTopics.Store(o.DisableAutoTopicCreation)
+	s.rules.Store(&o.Rules)
 	s.setLimits(&o.Limits)
 }
 

@@ -91,7 +91,7 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 		done(nil, errNotOwner)
 		return
 	}
-	mayMake := create && !s.noAutoTopics.Load()
+	mayMake := create && !s.rules.Load().DisableAutoTopicCreation
 	if !name.IsPersistent() {
 		if !mayMake && ts.serving(name.String()) == nil {
 			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))

@@ -54,6 +54,7 @@ func (p *Producer) Topic() *Topic { return p.topic }
 // AddProducer registers a producer. done is called before AddProducer returns, with the last sequence id that is stored
 // of a producer of this name (-1: none or not known); for one that waits for the topic it is called when it has got it.
 func (t *Topic) AddProducer(r ProducerRequest, done func(p *Producer, lastSequenceID int64, err error)) {
+	t.use.count++
 	p, err := t.addProducer(&r)
 	if errors.Is(err, errWait) {
 		t.wait(r, done)

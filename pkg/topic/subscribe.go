@@ -38,6 +38,7 @@ type SubscribeRequest struct {
 	Subscription  string
 	Type          SubType
 	Durable       bool
+	Existing      bool            // a durable subscription that does not exist is ErrNoSubscription, and is not made
 	Start         ledger.Position // of a new subscription: ledger.Earliest, ledger.Latest, or the first entry to deliver
 	ConsumerID    uint64
 	ConsumerName  string // "": a unique one is made
@@ -91,8 +92,13 @@ func (t *Topic) Subscribe(r SubscribeRequest, done func(*Consumer, error)) {
 		done(nil, err)
 		return
 	}
+	t.use.count++
 	r.Durable = r.Durable && t.name.IsPersistent()
 	s := t.slots[r.Subscription]
+	if s == nil && r.Durable && r.Existing {
+		done(nil, fmt.Errorf("%q: %w", r.Subscription, ErrNoSubscription))
+		return
+	}
 	if s == nil {
 		s = t.openSlot(r.Subscription, r.Durable, r.Start, nil)
 	}
@@ -134,6 +140,7 @@ func (t *Topic) CreateSubscription(name string, start ledger.Position, done func
 		done(nil) // there is nothing that it could keep
 		return
 	}
+	t.use.count++
 	s := t.slots[name]
 	if s == nil {
 		s = t.openSlot(name, true, start, nil)

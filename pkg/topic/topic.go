@@ -76,6 +76,7 @@ type Topic struct {
 	pub       publishing
 	numbering numbering
 	closing   closing
+	use       use
 }
 
 // Open recovers or creates the topic with its durable subscriptions; one that is not persistent begins with nothing. done comes on the topic's executor, never inline.
