@@ -36,6 +36,10 @@ type config struct {
 	shutdown                        time.Duration
 	log                             daemon.LogOptions
 	standalonePort, standaloneCount int
+	journalDir                      string // this and the next three: of the embedded bookies
+	journalMB                       int
+	journalNoSync                   bool
+	journalTimeout                  time.Duration
 	options                         broker.Options
 	loaded                          *settings.Set // that all of this comes from
 }
@@ -77,6 +81,10 @@ func (c *config) registerNetwork(s *settings.Set) {
 	s.Bool(&c.pprof, "pprofEnabled", false, "serve /debug/pprof on the web port")
 	s.Int(&c.standalonePort, "bookiePort", 3181, ports, "standalone: port of the first embedded bookie, on 127.0.0.1; the others follow")
 	s.Int(&c.standaloneCount, "standaloneBookies", 1, settings.Range{Min: 1, Max: 5}, "standalone: embedded bookies; odd, decided at the first start").In("bookies")
+	s.Func("journalSyncData", "true", "standalone: answer after the journal is on disk; false loses acknowledged entries on power loss", settings.Inverted(&c.journalNoSync))
+	s.String(&c.journalDir, "journalDirectory", "", "standalone: directory of the journals, one below it for each bookie; empty: with the other data")
+	s.Int(&c.journalMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2048}, "standalone: size of a journal segment").In("MiB")
+	s.Duration(&c.journalTimeout, "journalWriteTimeoutSeconds", 4, time.Second, "standalone: time after which a hung write or sync fails the bookie")
 }
 
 func (c *config) registerBroker(s *settings.Set) {

@@ -43,7 +43,7 @@ func (s *server) openStandalone(ctx context.Context, data string) error {
 	for _, m := range members {
 		b, err := bookie.Open(ctx, bookie.Options{
 			DataDir: filepath.Join(data, m.ID), ListenAddress: m.Address,
-			ReplicationFactor: len(members), Logger: s.log, MeterProvider: s.tele.MeterProvider(),
+			ReplicationFactor: len(members), Journal: s.conf.journalOf(m.ID), Logger: s.log, MeterProvider: s.tele.MeterProvider(),
 		})
 		if err != nil {
 			return fmt.Errorf("embedded %s: %w", m.ID, err)
@@ -90,4 +90,13 @@ func addresses(members []bookie.Member) []string {
 		out = append(out, m.Address)
 	}
 	return out
+}
+
+// journalOf are the journal's options of an embedded bookie: with a directory of their own, each gets its part of it.
+func (c *config) journalOf(id string) bookie.JournalOptions {
+	j := bookie.JournalOptions{SegmentSize: int64(c.journalMB) << 20, NoSync: c.journalNoSync, WriteTimeout: c.journalTimeout}
+	if c.journalDir != "" {
+		j.Dir = filepath.Join(c.journalDir, id)
+	}
+	return j
 }

@@ -199,6 +199,11 @@ func (s *Server) Ready(ctx context.Context) error {
 	if s.closing.Load() {
 		return errShuttingDown
 	}
+	return s.reach(ctx)
+}
+
+// reach reports why the metadata cannot be read.
+func (s *Server) reach(ctx context.Context) error {
 	answer := make(chan error, 1)
 	s.opts.Store.Get(metadata.ClusterKey, func(_ metadata.Item, err error) { answer <- err })
 	select {
@@ -214,16 +219,30 @@ func (s *Server) Ready(ctx context.Context) error {
 
 // Close shuts the broker down: no new topics and producers, sends in flight are answered, producers and consumers are
 // closed, bundles released, connections closed. It gives up what is not done when ctx ends; nothing that was
-// acknowledged is lost either way.
+// acknowledged is lost either way. While the metadata is silent no topic can be handed over, so it is not waited for:
+// whoever takes a topic next recovers it, as after a crash.
 func (s *Server) Close(ctx context.Context) error {
 	if s.closing.Swap(true) {
 		return nil
 	}
 	s.publishLimit.close()
 	s.pauseReading()
+	if err := s.reachable(ctx); err != nil {
+		s.log.Warn("Bookies do not answer: topics are not handed over, their next owners recover them", "reason", err)
+		return s.closeAll(ctx)
+	}
 	drained := s.topics.closeAll(ctx)
 	released := s.owners.releaseAll(ctx)
 	return errors.Join(drained, released, s.closeAll(ctx))
+}
+
+// silence is how long the metadata may take to answer a broker that shuts down. An election takes less.
+const silence = 2 * time.Second
+
+func (s *Server) reachable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	return s.reach(ctx)
 }
 
 // closeAll ends the goroutines. It also serves an Open that failed half way.

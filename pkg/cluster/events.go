@@ -91,8 +91,12 @@ func (c *Cluster) take(alive map[string]Member, ev *event) {
 		c.log.Info("member gone", "member", m.Name, "incarnation", m.Incarnation)
 		c.remember(m.Address, true)
 	default:
+		level := slog.LevelInfo
+		if _, known := alive[ev.node.Name]; known {
+			level = slog.LevelDebug // memberlist repeats itself when anything about a member changes
+		}
 		alive[ev.node.Name] = m
-		c.log.Info("member alive", "member", m.Name, "incarnation", m.Incarnation, "role", m.Role)
+		c.log.Log(context.Background(), level, "member alive", "member", m.Name, "incarnation", m.Incarnation, "role", m.Role)
 		c.remember(m.Address, false)
 	}
 }
