@@ -143,6 +143,7 @@ func (r *Reader) read() (err error) {
 	if err != nil {
 		return err
 	}
+	r.mark()
 	r.assess(used)
 	return r.addSpares(spares)
 }
@@ -158,6 +159,30 @@ func (r *Reader) segment(number uint64) *SegmentInfo {
 }
 
 func (r *Reader) damaged(why *CorruptError) { r.damage = append(r.damage, *why) }
+
+// mark makes damage that only the bytes show, beside an intact summary, the groups' own.
+func (r *Reader) mark() {
+	for i := range r.damage {
+		why := &r.damage[i]
+		g := r.j.groups[why.Group]
+		if g == nil {
+			continue
+		}
+		p, inLog, ok := g.at(why.Index)
+		if !ok || !p.whole() || p.position() != positionOf(why.Segment, why.Offset) {
+			continue
+		}
+		p.length |= damagedBit
+		if !inLog {
+			g.kept.set(why.Index, p)
+			continue
+		}
+		g.log.set(why.Index, p)
+		if g.lost == nil {
+			g.findHolesLocked(*why)
+		}
+	}
+}
 
 // scan looks at the bytes of a segment that recovery takes from its summary.
 func (r *Reader) scan(segment uint64) error {

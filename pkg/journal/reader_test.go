@@ -32,7 +32,7 @@ func agrees(t *testing.T, name string, r *Reader, j *Journal) {
 	}
 	for _, info := range groups {
 		g := j.Group(info.ID)
-		if info.First != g.FirstIndex() || info.Last != g.LastIndex() || fmt.Sprint(info.Damage) != fmt.Sprint(g.Damaged()) {
+		if info.First != g.FirstIndex() || info.Last != g.LastIndex() || fmt.Sprint(info.Damage) != fmt.Sprint(g.Damaged()) && !willMeet(g, info.Damage) {
 			t.Fatalf("%s: %+v, recovered [%d, %d] %v", name, info, g.FirstIndex(), g.LastIndex(), g.Damaged())
 		}
 		if info.Damage != nil && len(r.Damage()) == 0 {
@@ -49,6 +49,12 @@ func agrees(t *testing.T, name string, r *Reader, j *Journal) {
 			}
 		}
 	}
+}
+
+// willMeet reports that a group does not know yet of damage in its log, because it lies in a segment with a summary.
+func willMeet(g *Group, damage error) bool {
+	var why *CorruptError
+	return errors.As(damage, &why) && g.Damaged() == nil && errors.Is(g.Get(why.Index, new(Record)), ErrCorrupt)
 }
 
 // A Reader agrees with recovery about whole and about damaged journals, closed or not, and changes nothing.
