@@ -26,6 +26,7 @@ type config struct {
 	journalDir             string
 	segmentMB              int
 	writeTimeout           time.Duration
+	groupWait              time.Duration
 	scrub                  int
 	groups, replicas       int
 	placement              placementConfig
@@ -55,6 +56,7 @@ func (c *config) register() *settings.Set {
 	s.Func("journalSyncData", "true", "answer after the journal is on disk; false loses acknowledged entries on power loss", settings.Inverted(&c.noSync))
 	s.String(&c.journalDir, "journalDirectory", "", "directory of the journal; empty: <data>/journal")
 	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2048}, "size of a journal segment in MiB").In("MiB")
+	s.DurationOrNone(&c.groupWait, "journalMaxGroupWaitMSec", 0, time.Millisecond, "milliseconds that a write waits for others to share its sync; 0: for those only that came during the one before")
 	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 4, time.Second, "seconds after which a hung write or sync fails the bookie; with an election after it, a hung disk costs less than 10 s")
 	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all").In("bytes per second")
 	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader").In("groups")
@@ -105,6 +107,7 @@ func (c *config) bookieOptions(data string) bookie.Options {
 		AdvertisedAddress: c.bookieAdvertise(),
 		Journal: bookie.JournalOptions{
 			Dir: c.journalDir, SegmentSize: int64(c.segmentMB) << 20, NoSync: c.noSync, WriteTimeout: c.writeTimeout,
+			MaxGroupWait: c.groupWait,
 		},
 		Raft: bookie.RaftOptions{
 			MetadataTimeout: c.metadataElection, PreferredTimeout: c.groupElection, FollowerTimeout: 2 * c.groupElection,

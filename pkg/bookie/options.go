@@ -74,6 +74,7 @@ type JournalOptions struct {
 	SegmentSize  int64         // default 128 MiB
 	NoSync       bool          // answer after the write, not after the sync: power loss may lose acknowledged entries
 	WriteTimeout time.Duration // a write or sync that takes longer has failed, and the process ends; default 4 s
+	MaxGroupWait time.Duration // a write waits so long for others to share its sync; default 0
 }
 
 // RaftOptions are the timeouts of the groups. All heartbeats pass through the main loop of a group, behind its
@@ -178,6 +179,7 @@ func (o *Options) Validate() error {
 func (o *Options) journalOptions() journal.Options {
 	return journal.Options{
 		Dir: o.Journal.Dir, FS: o.FS, SegmentSize: o.Journal.SegmentSize, SyncData: !o.Journal.NoSync,
-		WriteDeadline: o.Journal.WriteTimeout, Logger: o.Logger, MeterProvider: o.MeterProvider,
+		WriteDeadline: o.Journal.WriteTimeout, MaxGroupWait: o.Journal.MaxGroupWait,
+		Logger: o.Logger, MeterProvider: o.MeterProvider,
 	}
 }
