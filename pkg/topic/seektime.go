@@ -19,7 +19,9 @@ import (
 //	   are earlier
 //
 // Halving is done with the time less seekDisorder; so it is right as long as no message lies behind one that is later by
-// more than that. What it leaves, and in a topic of up to seekScan entries all of them, is read one by one.
+// more than that. What it leaves, and in a topic of up to seekScan entries all of them, is read one by one. To look further
+// back would be to read all of the topic; whoever has clocks that differ by more stores the broker's time with the entries
+// (AppendBrokerTimestamp), which goes by one clock.
 const (
 	seekDisorder = 10 * 60 * 1000 // ms
 	seekScan     = 10_000         // entries
