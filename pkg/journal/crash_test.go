@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -306,6 +307,9 @@ func (w *workload) clone() *workload {
 
 const sweepSteps = 56
 
+// sweeps multiplies the seeds of the sweeps of crashes, flips and truncations; make storage raises it.
+var sweeps = flag.Int("journal.sweeps", 1, "how many times the usual seeds")
+
 // sweepFaults runs the workload with a fault at the n-th operation of a kind, for every n. Everything must answer, and
 // after the fault nothing must be written; a restart, without or with a loss of power, finds what was acknowledged.
 func sweepFaults(t *testing.T, kind vfs.OpKind, how string) {
@@ -369,11 +373,12 @@ func TestCrashSweep(t *testing.T) {
 			_ = j.Close()
 			recycled, moved = max(recycled, w.recycled), max(moved, w.moved)
 		}
-		for _, seed := range []uint64{0, uint64(n%4) + 1} {
+		for k := range uint64(2 * *sweeps) {
+			seed := k * (uint64(n%4) + 1)
 			w := w.clone()
-			after := mem.Crash(uint64(n)*10 + seed)
+			after := mem.Crash(uint64(n)*1000 + seed)
 			if seed > 0 { // recovery that does not come far
-				after.PowerOffAfter(int64(seed) * 3)
+				after.PowerOffAfter(int64(seed%40) * 3)
 				if j, err := Open(testOptions(after)); err == nil {
 					_ = j.Close()
 				}

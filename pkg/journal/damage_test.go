@@ -115,7 +115,7 @@ func TestBitFlips(t *testing.T) {
 	mem, w := built(t, true)
 	all := regions(t, mem)
 	damaged := 0
-	for seed := range uint64(120) {
+	for seed := range uint64(120 * *sweeps) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		r := all[rng.IntN(len(all))]
 		off := r.from + rng.Int64N(r.to-r.from)
@@ -181,6 +181,40 @@ func matchesHurt(g *Group, m *model, summaries bool) error {
 	return matchesKept(g, m, func(err error) bool { return errors.Is(err, ErrCorrupt) || err == ErrNotFound })
 }
 
+// TestTruncatedFiles cuts the end off a segment that another one followed. Groups are whole, or say that they are not.
+func TestTruncatedFiles(t *testing.T) {
+	t.Parallel()
+	mem, w := built(t, true)
+	all := regions(t, mem)
+	newest := all[len(all)-1].path
+	for seed := range uint64(40 * *sweeps) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		r := all[rng.IntN(len(all))]
+		if r.path == newest {
+			continue
+		}
+		hurt, summaries := mem.Crash(0), seed%2 == 0
+		if !summaries {
+			removeSummaries(t, hurt)
+		}
+		f, err := hurt.Open(r.path)
+		must(t, err)
+		must(t, f.Truncate(r.from+rng.Int64N(r.to-r.from)))
+		must(t, f.Sync())
+		must(t, f.Close())
+		j, err := Open(testOptions(hurt))
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for id, m := range w.acked {
+			if err := matchesHurt(j.Group(id), m, summaries); err != nil {
+				t.Fatalf("seed %d: %s cut at %d: group %d: %v", seed, r.path, r.from, id, err)
+			}
+		}
+		mustClose(t, j)
+	}
+}
+
 // checkStopped looks at what a damaged group answers.
 func checkStopped(t *testing.T, name string, g *Group, damage error) {
 	t.Helper()
@@ -208,7 +242,7 @@ func TestBitFlipsAfterKill(t *testing.T) {
 	for all[last].to-all[last].from != batchHeaderLen || all[last].from%sectorSize != 0 {
 		last--
 	}
-	for seed := range uint64(80) {
+	for seed := range uint64(80 * *sweeps) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		r := all[rng.IntN(last)]
 		off := r.from + rng.Int64N(r.to-r.from)
