@@ -28,6 +28,7 @@ type config struct {
 	writeTimeout           time.Duration
 	groupWait              time.Duration
 	scrub                  int
+	space                  spaceConfig
 	groups, replicas       int
 	placement              placementConfig
 	metadataElection       time.Duration
@@ -59,6 +60,7 @@ func (c *config) register() *settings.Set {
 	s.DurationOrNone(&c.groupWait, "journalMaxGroupWaitMSec", 0, time.Millisecond, "milliseconds that a write waits for others to share its sync; 0: for those only that came during the one before")
 	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 4, time.Second, "seconds after which a hung write or sync fails the bookie; with an election after it, a hung disk costs less than 10 s")
 	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all").In("bytes per second")
+	c.space.register(s)
 	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader").In("groups")
 	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies").In("replicas")
 	c.placement.register(s)
@@ -117,6 +119,7 @@ func (c *config) bookieOptions(data string) bookie.Options {
 		ReplicationFactor:     c.replicas,
 	}
 	c.placement.apply(&o)
+	c.space.apply(&o)
 	return o
 }
 

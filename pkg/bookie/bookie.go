@@ -114,6 +114,7 @@ func (b *Bookie) open() error {
 		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,
 	}, b.self.bookieID, b.fail)
 	b.groups.confirm = b.confirmLeft
+	b.groups.ask, b.groups.ctx = b.statusOf, b.ctx
 	b.groups.opened = func(g *group) {
 		b.work.start(func() { b.tend(g) })
 		b.work.start(func() { g.tendEntries(b.ctx) })

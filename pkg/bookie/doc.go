@@ -33,13 +33,17 @@
 // are leaves: none is held while another package or a callback is called, but for ledger.Machine and metadata.Machine
 // under the lock of their fsm.
 //
-// The log of a ledger group is its storage. It is neither compacted nor snapshotted: raft's snapshots are switched off
-// for these groups (SnapshotThreshold), a restart replays the log, and a new replica gets all of it. Reclaiming space,
-// and snapshots whose receiver fetches the entries it lacks from its peers, belong together and are not here yet. The
-// metadata group has ordinary snapshots.
+// The records of a ledger group's log are its storage. Snapshots hold the machine and the index, no entries
+// (snapshotstore.go); when one is taken the log is compacted, and what leaves it stays in the journal, under its index,
+// as long as a ledger has entries in it:
 //
-// A scrubber reads the journal at a bounded rate, round after round, and logs and counts what is damaged. It repairs
-// nothing; the replica goes on as before.
+//	                    takeSnapshots                      reclaim
+//	log of the group ────────────────▶ kept in the journal ───────▶ copied without what was deleted, segments recycled
+//	                                        ▲
+//	other replicas ──── filler: Fetch ──────┘ what a snapshot brought that is not here, what is damaged
+//
+// A scrubber reads the journal at a bounded rate, round after round; what it, or a reader, finds damaged is fetched from
+// the other replicas. A replica whose log or snapshots are damaged begins again with a snapshot of its leader (repairing).
 //
 // A directory whose bookie does not run is read by Offline, with the journal's reader and the same fsm: the commands
 // inspect, verify and dump of bookied. It changes nothing, and cannot know what is committed.
@@ -64,5 +68,10 @@
 //     (steward.settle, groups.leave, TestReplicasMove). A replica that is placed into a group never founds it.
 //   - A leader is ready after a barrier in its term. Before that it takes appends, whose results come from the machine in
 //     any case, but proves nothing about what is absent.
+//   - A replica that installed a snapshot counts for the majority at once, but is neither ready nor counted as a new
+//     replica before it has the entries, and says UNREADABLE meanwhile (TestBackfill).
+//   - The store is not monotonic in raft's sense, or raft would empty the log after each snapshot that it installs, what it
+//     acknowledged since included. A gap before an append says that the log is to go (journalStore.StoreLogs).
+//   - The log is kept from the older of two snapshots on. A second one of the same index lets it go (snapshotStore).
 //   - The preferred replica of a group has the shorter election timeout, and gets the lead back after it was away.
 package bookie

@@ -10,6 +10,7 @@ import (
 
 	"geminga/pkg/ledger"
 	"geminga/pkg/metadata"
+	"geminga/rpc/bookiepb"
 )
 
 // groups holds the replicas that run here. They follow the keys below /groups/: what names this bookie is opened.
@@ -18,12 +19,14 @@ type groups struct {
 	self string
 	fail func(error) // of the whole bookie
 
-	opened  func(*group)               // called for each replica that runs
-	confirm func(ledger.GroupID) error // nil: the metadata says now that no replica is to be here
+	opened  func(*group)                                                           // called for each replica that runs
+	ask     func(ctx context.Context, id string) (*bookiepb.StatusResponse, error) // another bookie's status
+	ctx     context.Context                                                        // of repairs
+	confirm func(ledger.GroupID) error                                             // nil: the metadata says now that no replica is to be here
 
 	mu     sync.RWMutex
 	byID   map[ledger.GroupID]*group
-	broken map[ledger.GroupID]error // stopped for good in this process
+	broken map[ledger.GroupID]error // stopped: under repair, or for good in this process
 	synced bool                     // the keys have been seen once
 	closed bool
 	wg     sync.WaitGroup
@@ -89,6 +92,9 @@ func (gs *groups) open(info metadata.GroupInfo) {
 	g, err := openGroup(gs.deps, info)
 	if err != nil {
 		gs.failed(info.ID, err)
+		if isDamage(err) {
+			gs.mend(info)
+		}
 		return
 	}
 	gs.mu.Lock()
@@ -100,6 +106,9 @@ func (gs *groups) open(info metadata.GroupInfo) {
 	gs.mu.Unlock()
 	if !keep {
 		g.close(context.Background())
+		if isDamage(g.health.err()) {
+			gs.mend(info)
+		}
 		return
 	}
 	gs.opened(g)
@@ -127,7 +136,38 @@ func (gs *groups) failed(id ledger.GroupID, err error) {
 	delete(gs.byID, id)
 	if g != nil && !gs.closed {
 		gs.deps.metrics.opened(-1)
-		gs.wg.Go(func() { g.close(context.Background()) })
+		gs.wg.Go(func() {
+			g.close(context.Background())
+			gs.mendNow(*g.record.Load())
+		})
+	}
+}
+
+// mend repairs a damaged replica that does not run.
+func (gs *groups) mend(info metadata.GroupInfo) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if !gs.closed {
+		gs.wg.Go(func() {
+			if pause(gs.ctx, repairRetry) == nil { // it may be damaged again and again
+				gs.mendNow(info)
+			}
+		})
+	}
+}
+
+// mendNow repairs a replica and opens it again. What cannot be repaired stays in broken.
+func (gs *groups) mendNow(info metadata.GroupInfo) {
+	r := &repairing{deps: gs.deps, info: info, ask: gs.ask}
+	err := r.run(gs.ctx)
+	gs.mu.RLock()
+	wanted := gs.broken[info.ID] != nil && !gs.closed // else the group has left this bookie
+	gs.mu.RUnlock()
+	switch {
+	case err == nil && wanted:
+		gs.open(info)
+	case err != nil && gs.ctx.Err() == nil:
+		gs.deps.log.Error("a damaged replica cannot be repaired", "group", info.ID, "error", err)
 	}
 }
 

@@ -32,6 +32,7 @@ type metrics struct {
 	drift     metric.Int64Counter
 	freed     metric.Int64Counter
 	moved     metric.Int64Counter
+	repairs   metric.Int64Counter
 
 	ok, refused, unknown metric.MeasurementOption
 }
@@ -43,7 +44,7 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		refused: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "refused"))),
 		unknown: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "unknown"))),
 	}
-	var errs [19]error
+	var errs [20]error
 	m.proposals, errs[0] = meter.Int64Counter("geminga.bookie.proposals", metric.WithDescription("Raft proposals answered, by outcome"))
 	m.bytes, errs[1] = meter.Int64Counter("geminga.bookie.proposal.bytes", metric.WithUnit("By"), metric.WithDescription("bytes proposed"))
 	m.commands, errs[2] = meter.Int64Counter("geminga.bookie.submissions", metric.WithDescription("runs of commands gathered into proposals"))
@@ -65,8 +66,11 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	m.drift, errs[16] = meter.Int64Counter("geminga.bookie.diverged", metric.WithDescription("ledgers whose entries here are not those that the group has agreed on"))
 	m.freed, errs[17] = meter.Int64Counter("geminga.bookie.reclaim.segments", metric.WithDescription("segments of the journal given back"))
 	m.moved, errs[18] = meter.Int64Counter("geminga.bookie.reclaim.bytes", metric.WithUnit("By"), metric.WithDescription("records copied out of sparse segments"))
+	m.repairs, errs[19] = meter.Int64Counter("geminga.bookie.repairs", metric.WithDescription("damaged replicas that began again with a snapshot of their leader"))
 	return m, errors.Join(errs[:]...)
 }
+
+func (m *metrics) repaired() { m.repairs.Add(context.Background(), 1) }
 
 func (m *metrics) reclaimed(s swept) {
 	m.freed.Add(context.Background(), int64(s.segments))

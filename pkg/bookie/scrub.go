@@ -13,8 +13,8 @@ import (
 const scrubPause = time.Hour
 
 // scrubber reads the journal round after round at a bounded rate, and says what is damaged, before a reader or a restart
-// meets it. It repairs nothing and stops no replica: a damaged one serves what is whole, and answers "unreadable" for
-// the rest, until its bookie starts again.
+// meets it. It stops no replica: a damaged one serves what is whole, and answers "unreadable" for the rest, until that is
+// fetched from other replicas.
 //
 // A disk that hangs may hang it for ever. So Close waits for it politeClose long, and nothing else depends on it.
 type scrubber struct {
@@ -106,4 +106,7 @@ func (s *scrubber) found(d Damage) {
 		args = append(args, "ledger", *d.Ledger, "entry", *d.Entry)
 	}
 	s.b.log.Error("damage in the journal", args...)
+	if g := s.b.groups.get(d.Group); g != nil && d.Index > 0 {
+		g.repair(d.Index)
+	}
 }

@@ -485,6 +485,7 @@ const (
 	Raft_Exchange_FullMethodName        = "/geminga.bookie.v1.Raft/Exchange"
 	Raft_InstallSnapshot_FullMethodName = "/geminga.bookie.v1.Raft/InstallSnapshot"
 	Raft_Fetch_FullMethodName           = "/geminga.bookie.v1.Raft/Fetch"
+	Raft_Snapshot_FullMethodName        = "/geminga.bookie.v1.Raft/Snapshot"
 )
 
 // RaftClient is the client API for Raft service.
@@ -498,6 +499,9 @@ type RaftClient interface {
 	// Fetch sends what the replica here holds of some records of a group's log: what another replica lacks, which has
 	// applied them. One answer for each record, in the order of the request.
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error)
+	// Snapshot sends a snapshot of a group, by its leader only, which a quorum has confirmed since the request came. It is of
+	// no earlier index than asked for; FAILED_PRECONDITION says that this is not possible here, or not yet.
+	Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotChunk], error)
 }
 
 type raftClient struct {
@@ -553,6 +557,25 @@ func (c *raftClient) Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Raft_FetchClient = grpc.ServerStreamingClient[FetchResponse]
 
+func (c *raftClient) Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[3], Raft_Snapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SnapshotRequest, SnapshotChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Raft_SnapshotClient = grpc.ServerStreamingClient[SnapshotChunk]
+
 // RaftServer is the server API for Raft service.
 // All implementations must embed UnimplementedRaftServer
 // for forward compatibility.
@@ -564,6 +587,9 @@ type RaftServer interface {
 	// Fetch sends what the replica here holds of some records of a group's log: what another replica lacks, which has
 	// applied them. One answer for each record, in the order of the request.
 	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error
+	// Snapshot sends a snapshot of a group, by its leader only, which a quorum has confirmed since the request came. It is of
+	// no earlier index than asked for; FAILED_PRECONDITION says that this is not possible here, or not yet.
+	Snapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotChunk]) error
 	mustEmbedUnimplementedRaftServer()
 }
 
@@ -582,6 +608,9 @@ func (UnimplementedRaftServer) InstallSnapshot(grpc.ClientStreamingServer[Snapsh
 }
 func (UnimplementedRaftServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Fetch not implemented")
+}
+func (UnimplementedRaftServer) Snapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotChunk]) error {
+	return status.Error(codes.Unimplemented, "method Snapshot not implemented")
 }
 func (UnimplementedRaftServer) mustEmbedUnimplementedRaftServer() {}
 func (UnimplementedRaftServer) testEmbeddedByValue()              {}
@@ -629,6 +658,17 @@ func _Raft_Fetch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Raft_FetchServer = grpc.ServerStreamingServer[FetchResponse]
 
+func _Raft_Snapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RaftServer).Snapshot(m, &grpc.GenericServerStream[SnapshotRequest, SnapshotChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Raft_SnapshotServer = grpc.ServerStreamingServer[SnapshotChunk]
+
 // Raft_ServiceDesc is the grpc.ServiceDesc for Raft service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -651,6 +691,11 @@ var Raft_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Fetch",
 			Handler:       _Raft_Fetch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Snapshot",
+			Handler:       _Raft_Snapshot_Handler,
 			ServerStreams: true,
 		},
 	},
