@@ -5,10 +5,11 @@ BIN      := bin
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 FUZZTIME ?= 15s
 ROUNDS   ?= 40
+SWEEPS   ?= 25
 SEEDS    ?= 2000
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench properties mutations stress chaos campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench properties mutations storage stress chaos campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -76,6 +77,9 @@ sweep: build ## bench with 500 producers and 20 consumers over numIOThreads, the
 
 connections: build ## memory of 10,000 idle connections, and 5,000 clients that all come back at once
 	cd integration && $(GO) run ./cmd/connections -bin ../$(BIN)
+
+storage: ## the journal crashed, flipped and cut with SWEEPS times the usual seeds
+	$(GO) test ./pkg/journal -count=1 -timeout 60m -v -run 'TestCrashSweep|TestFaultSweep|TestBitFlips|TestTruncatedFiles|Summar' -journal.sweeps $(SWEEPS)
 
 stress: ## every unit test many times, to find flaky ones
 	$(GO) test -race -count=20 -timeout 60m ./pkg/...
