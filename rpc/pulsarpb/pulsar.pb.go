@@ -2222,21 +2222,23 @@ func (x *Schema) GetProperties() []*KeyValue {
 
 // What a side understands beyond its protocol version.
 type FeatureFlags struct {
-	state                       protoimpl.MessageState `protogen:"open.v1"`
-	SupportsAuthRefresh         *bool                  `protobuf:"varint,1,opt,name=supports_auth_refresh,json=supportsAuthRefresh,def=0" json:"supports_auth_refresh,omitempty"`
-	SupportsBrokerEntryMetadata *bool                  `protobuf:"varint,2,opt,name=supports_broker_entry_metadata,json=supportsBrokerEntryMetadata,def=0" json:"supports_broker_entry_metadata,omitempty"`
-	SupportsPartialProducer     *bool                  `protobuf:"varint,3,opt,name=supports_partial_producer,json=supportsPartialProducer,def=0" json:"supports_partial_producer,omitempty"`
-	SupportsTopicWatchers       *bool                  `protobuf:"varint,4,opt,name=supports_topic_watchers,json=supportsTopicWatchers,def=0" json:"supports_topic_watchers,omitempty"`
-	unknownFields               protoimpl.UnknownFields
-	sizeCache                   protoimpl.SizeCache
+	state                                             protoimpl.MessageState `protogen:"open.v1"`
+	SupportsAuthRefresh                               *bool                  `protobuf:"varint,1,opt,name=supports_auth_refresh,json=supportsAuthRefresh,def=0" json:"supports_auth_refresh,omitempty"`
+	SupportsBrokerEntryMetadata                       *bool                  `protobuf:"varint,2,opt,name=supports_broker_entry_metadata,json=supportsBrokerEntryMetadata,def=0" json:"supports_broker_entry_metadata,omitempty"`
+	SupportsPartialProducer                           *bool                  `protobuf:"varint,3,opt,name=supports_partial_producer,json=supportsPartialProducer,def=0" json:"supports_partial_producer,omitempty"`
+	SupportsTopicWatchers                             *bool                  `protobuf:"varint,4,opt,name=supports_topic_watchers,json=supportsTopicWatchers,def=0" json:"supports_topic_watchers,omitempty"`
+	SupportsGetPartitionedMetadataWithoutAutoCreation *bool                  `protobuf:"varint,5,opt,name=supports_get_partitioned_metadata_without_auto_creation,json=supportsGetPartitionedMetadataWithoutAutoCreation,def=0" json:"supports_get_partitioned_metadata_without_auto_creation,omitempty"`
+	unknownFields                                     protoimpl.UnknownFields
+	sizeCache                                         protoimpl.SizeCache
 }
 
 // Default values for FeatureFlags fields.
 const (
-	Default_FeatureFlags_SupportsAuthRefresh         = bool(false)
-	Default_FeatureFlags_SupportsBrokerEntryMetadata = bool(false)
-	Default_FeatureFlags_SupportsPartialProducer     = bool(false)
-	Default_FeatureFlags_SupportsTopicWatchers       = bool(false)
+	Default_FeatureFlags_SupportsAuthRefresh                               = bool(false)
+	Default_FeatureFlags_SupportsBrokerEntryMetadata                       = bool(false)
+	Default_FeatureFlags_SupportsPartialProducer                           = bool(false)
+	Default_FeatureFlags_SupportsTopicWatchers                             = bool(false)
+	Default_FeatureFlags_SupportsGetPartitionedMetadataWithoutAutoCreation = bool(false)
 )
 
 func (x *FeatureFlags) Reset() {
@@ -2295,6 +2297,13 @@ func (x *FeatureFlags) GetSupportsTopicWatchers() bool {
 		return *x.SupportsTopicWatchers
 	}
 	return Default_FeatureFlags_SupportsTopicWatchers
+}
+
+func (x *FeatureFlags) GetSupportsGetPartitionedMetadataWithoutAutoCreation() bool {
+	if x != nil && x.SupportsGetPartitionedMetadataWithoutAutoCreation != nil {
+		return *x.SupportsGetPartitionedMetadataWithoutAutoCreation
+	}
+	return Default_FeatureFlags_SupportsGetPartitionedMetadataWithoutAutoCreation
 }
 
 type CommandConnect struct {
@@ -2749,15 +2758,21 @@ func (*CommandPong) Descriptor() ([]byte, []int) {
 
 // How many partitions has this topic? 0 means that it is not partitioned.
 type CommandPartitionedTopicMetadata struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	Topic              *string                `protobuf:"bytes,1,req,name=topic" json:"topic,omitempty"`
-	RequestId          *uint64                `protobuf:"varint,2,req,name=request_id,json=requestId" json:"request_id,omitempty"`
-	OriginalPrincipal  *string                `protobuf:"bytes,3,opt,name=original_principal,json=originalPrincipal" json:"original_principal,omitempty"`
-	OriginalAuthData   *string                `protobuf:"bytes,4,opt,name=original_auth_data,json=originalAuthData" json:"original_auth_data,omitempty"`
-	OriginalAuthMethod *string                `protobuf:"bytes,5,opt,name=original_auth_method,json=originalAuthMethod" json:"original_auth_method,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state                       protoimpl.MessageState `protogen:"open.v1"`
+	Topic                       *string                `protobuf:"bytes,1,req,name=topic" json:"topic,omitempty"`
+	RequestId                   *uint64                `protobuf:"varint,2,req,name=request_id,json=requestId" json:"request_id,omitempty"`
+	OriginalPrincipal           *string                `protobuf:"bytes,3,opt,name=original_principal,json=originalPrincipal" json:"original_principal,omitempty"`
+	OriginalAuthData            *string                `protobuf:"bytes,4,opt,name=original_auth_data,json=originalAuthData" json:"original_auth_data,omitempty"`
+	OriginalAuthMethod          *string                `protobuf:"bytes,5,opt,name=original_auth_method,json=originalAuthMethod" json:"original_auth_method,omitempty"`
+	MetadataAutoCreationEnabled *bool                  `protobuf:"varint,6,opt,name=metadata_auto_creation_enabled,json=metadataAutoCreationEnabled,def=1" json:"metadata_auto_creation_enabled,omitempty"`
+	unknownFields               protoimpl.UnknownFields
+	sizeCache                   protoimpl.SizeCache
 }
+
+// Default values for CommandPartitionedTopicMetadata fields.
+const (
+	Default_CommandPartitionedTopicMetadata_MetadataAutoCreationEnabled = bool(true)
+)
 
 func (x *CommandPartitionedTopicMetadata) Reset() {
 	*x = CommandPartitionedTopicMetadata{}
@@ -2822,6 +2837,13 @@ func (x *CommandPartitionedTopicMetadata) GetOriginalAuthMethod() string {
 		return *x.OriginalAuthMethod
 	}
 	return ""
+}
+
+func (x *CommandPartitionedTopicMetadata) GetMetadataAutoCreationEnabled() bool {
+	if x != nil && x.MetadataAutoCreationEnabled != nil {
+		return *x.MetadataAutoCreationEnabled
+	}
+	return Default_CommandPartitionedTopicMetadata_MetadataAutoCreationEnabled
 }
 
 type CommandPartitionedTopicMetadataResponse struct {
@@ -7607,12 +7629,13 @@ const file_pulsar_proto_rawDesc = "" +
 	"\tLocalDate\x10\x11\x12\r\n" +
 	"\tLocalTime\x10\x12\x12\x11\n" +
 	"\rLocalDateTime\x10\x13\x12\x12\n" +
-	"\x0eProtobufNative\x10\x14\"\x97\x02\n" +
+	"\x0eProtobufNative\x10\x14\"\x92\x03\n" +
 	"\fFeatureFlags\x129\n" +
 	"\x15supports_auth_refresh\x18\x01 \x01(\b:\x05falseR\x13supportsAuthRefresh\x12J\n" +
 	"\x1esupports_broker_entry_metadata\x18\x02 \x01(\b:\x05falseR\x1bsupportsBrokerEntryMetadata\x12A\n" +
 	"\x19supports_partial_producer\x18\x03 \x01(\b:\x05falseR\x17supportsPartialProducer\x12=\n" +
-	"\x17supports_topic_watchers\x18\x04 \x01(\b:\x05falseR\x15supportsTopicWatchers\"\xf0\x03\n" +
+	"\x17supports_topic_watchers\x18\x04 \x01(\b:\x05falseR\x15supportsTopicWatchers\x12y\n" +
+	"7supports_get_partitioned_metadata_without_auto_creation\x18\x05 \x01(\b:\x05falseR1supportsGetPartitionedMetadataWithoutAutoCreation\"\xf0\x03\n" +
 	"\x0eCommandConnect\x12%\n" +
 	"\x0eclient_version\x18\x01 \x02(\tR\rclientVersion\x12>\n" +
 	"\vauth_method\x18\x02 \x01(\x0e2\x1d.geminga.pulsar.v1.AuthMethodR\n" +
@@ -7643,14 +7666,15 @@ const file_pulsar_proto_rawDesc = "" +
 	"\bresponse\x18\x02 \x01(\v2\x1b.geminga.pulsar.v1.AuthDataR\bresponse\x12,\n" +
 	"\x10protocol_version\x18\x03 \x01(\x05:\x010R\x0fprotocolVersion\"\r\n" +
 	"\vCommandPing\"\r\n" +
-	"\vCommandPong\"\xe5\x01\n" +
+	"\vCommandPong\"\xb0\x02\n" +
 	"\x1fCommandPartitionedTopicMetadata\x12\x14\n" +
 	"\x05topic\x18\x01 \x02(\tR\x05topic\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x02(\x04R\trequestId\x12-\n" +
 	"\x12original_principal\x18\x03 \x01(\tR\x11originalPrincipal\x12,\n" +
 	"\x12original_auth_data\x18\x04 \x01(\tR\x10originalAuthData\x120\n" +
-	"\x14original_auth_method\x18\x05 \x01(\tR\x12originalAuthMethod\"\xc2\x02\n" +
+	"\x14original_auth_method\x18\x05 \x01(\tR\x12originalAuthMethod\x12I\n" +
+	"\x1emetadata_auto_creation_enabled\x18\x06 \x01(\b:\x04trueR\x1bmetadataAutoCreationEnabled\"\xc2\x02\n" +
 	"'CommandPartitionedTopicMetadataResponse\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x01(\rR\n" +
