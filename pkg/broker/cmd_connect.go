@@ -31,7 +31,9 @@ func handleConnect(c *conn, cmd *pulsarpb.BaseCommand) error {
 			ServerVersion:   proto.String("Geminga " + c.server.opts.Version),
 			ProtocolVersion: proto.Int32(c.version),
 			MaxMessageSize:  proto.Int32(int32(c.server.opts.MaxMessageSize)),
-			FeatureFlags:    &pulsarpb.FeatureFlags{SupportsTopicWatchers: proto.Bool(false)},
+			FeatureFlags: &pulsarpb.FeatureFlags{
+				SupportsTopicWatchers: proto.Bool(false), SupportsGetPartitionedMetadataWithoutAutoCreation: proto.Bool(true),
+			},
 		},
 	})
 	return nil

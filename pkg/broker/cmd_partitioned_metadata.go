@@ -8,7 +8,8 @@ import (
 )
 
 // PARTITIONED_METADATA tells how many partitions a topic has; 0 for one that is not partitioned or does not exist yet. One
-// that does not exist is made, if topics that clients name are to have partitions.
+// that does not exist is made, if topics that clients name are to have partitions. If topics must not be made, by the
+// rules or because the client says so (metadata_auto_creation_enabled), it is TopicNotFound.
 // Trouble with the metadata is MetadataError: on ServiceNotReady in this answer clients close the whole connection.
 func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
 	req := cmd.PartitionMetadata
@@ -22,7 +23,7 @@ func handlePartitionedMetadata(c *conn, cmd *pulsarpb.BaseCommand) error {
 		c.partitions(request, 0, err)
 		return nil
 	}
-	c.server.partitionsOrMake(name, func(n uint32, err error) {
+	c.server.partitionsOrMake(name, req.GetMetadataAutoCreationEnabled(), func(n uint32, err error) {
 		c.server.lookups.leave()
 		c.post(func() {
 			c.ended()

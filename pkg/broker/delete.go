@@ -31,7 +31,7 @@ func (d Directory) open(name protocol.TopicName, done func(*hosted, error)) {
 		case p.bundle == nil:
 			done(nil, fmt.Errorf("%w: %s", errNotOwner, p.url))
 		default:
-			s.topics.getExisting(name, p.bundle, done)
+			s.topics.openIf(s.isStored, name, p.bundle, done)
 		}
 	})
 }

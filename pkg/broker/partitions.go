@@ -54,6 +54,28 @@ func getPartitions(store managedledger.Store, n protocol.TopicName, done func(pa
 	})
 }
 
+// isStored reports whether the metadata has a persistent topic. done comes on a goroutine of the store.
+func (s *Server) isStored(n protocol.TopicName, done func(bool, error)) {
+	s.opts.Store.Get(topic.Key(n), func(item metadata.Item, err error) {
+		if err != nil {
+			err = fmt.Errorf("%w: %w", errMetadata, err)
+		}
+		done(item.Version != 0, err)
+	})
+}
+
+// exists reports whether clients may use a persistent topic that must not be made for them: it is stored, or it is a
+// partition, used before or not, of a topic that has so many. done comes on a goroutine of the store.
+func (s *Server) exists(n protocol.TopicName, done func(bool, error)) {
+	s.isStored(n, func(ok bool, err error) {
+		if ok || err != nil || n.Partition < 0 {
+			done(ok, err)
+			return
+		}
+		readPartitions(s.opts.Store, n.Partitioned(), func(count uint32, err error) { done(int64(n.Partition) < int64(count), err) })
+	})
+}
+
 // CreatePartitions makes a partitioned topic. ErrTopicExists says that there is a topic of this name, partitioned or not.
 func (d Directory) CreatePartitions(ctx context.Context, name protocol.TopicName, partitions int) error {
 	txn := metadata.Txn{}.If(topic.Key(name), 0)

@@ -6,24 +6,14 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"geminga/pkg/protocol"
-	"geminga/rpc/pulsarpb"
 )
 
 // Topics that administrators make, with partitions and without, are seen by clients at once.
 func TestCreateTopics(t *testing.T) {
 	s, _ := start(t)
 	d, ctx := s.Directory(), context.Background()
-	parse := func(text string) protocol.TopicName {
-		n, err := protocol.ParseTopicName(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	parted, plain := parse(name(1)), parse(name(2))
+	parted, plain := parse(t, name(1)), parse(t, name(2))
 	for i, step := range []struct {
 		err, want error
 	}{
@@ -36,19 +26,15 @@ func TestCreateTopics(t *testing.T) {
 		{d.CreateTopic(ctx, plain), ErrTopicExists},
 		{d.CreatePartitions(ctx, plain, 2), ErrTopicExists},
 		{d.UpdatePartitions(ctx, plain, 2), ErrNoSuchTopic},
-		{d.CreatePartitions(ctx, parse(name(1)+"-partition-0"), 2), protocol.ErrBadTopicName},
-		{d.CreatePartitions(ctx, parse("non-persistent://public/default/x"), 2), errNotPersistent},
+		{d.CreatePartitions(ctx, parse(t, name(1)+"-partition-0"), 2), protocol.ErrBadTopicName},
+		{d.CreatePartitions(ctx, parse(t, "non-persistent://public/default/x"), 2), errNotPersistent},
 	} {
 		if !errors.Is(step.err, step.want) {
 			t.Errorf("step %d: %v instead of %v", i, step.err, step.want)
 		}
 	}
 	p := connect(t, s)
-	p.send(&pulsarpb.BaseCommand{
-		Type:              pulsarpb.BaseCommand_PARTITIONED_METADATA.Enum(),
-		PartitionMetadata: &pulsarpb.CommandPartitionedTopicMetadata{Topic: proto.String(name(1)), RequestId: p.id()},
-	})
-	if got := p.expect(pulsarpb.BaseCommand_PARTITIONED_METADATA_RESPONSE).PartitionMetadataResponse.GetPartitions(); got != 3 {
+	if got := p.partitions(name(1), false); got != 3 {
 		t.Errorf("%d partitions", got)
 	}
 	p.producer(name(1)+"-partition-1", 1, "") // it exists now, and is named once nevertheless

@@ -80,31 +80,46 @@ func (ts *topics) removeUnused(h *hosted, r *TopicRules) {
 	})
 }
 
+// mayMake reports whether a topic comes into being because a client names it, and allows it.
+func (s *Server) mayMake(allowed bool) bool {
+	return allowed && !s.rules.Load().DisableAutoTopicCreation
+}
+
 // partitionsOrMake reads the number of partitions of a topic that a client wants to use. A topic that does not exist is made
-// with partitions, if the rules say so. done comes on any goroutine.
-func (s *Server) partitionsOrMake(n protocol.TopicName, done func(uint32, error)) {
-	r := s.rules.Load()
-	if !r.AutoPartitioned || r.DisableAutoTopicCreation || !n.IsPersistent() || n.Partition >= 0 {
-		readPartitions(s.opts.Store, n, done)
+// with partitions, if the rules say so; errNoSuchTopic, if it must not be made at all. done comes on any goroutine.
+func (s *Server) partitionsOrMake(n protocol.TopicName, create bool, done func(uint32, error)) {
+	getPartitions(s.opts.Store, n, func(info partitionedInfo, version int64, err error) {
+		r := s.rules.Load()
+		switch {
+		case err != nil || version != 0 || !n.IsPersistent():
+			done(info.Partitions, err)
+		case !s.mayMake(create):
+			s.exists(n, func(ok bool, err error) {
+				if err == nil && !ok {
+					err = fmt.Errorf("%s: %w", n, errNoSuchTopic)
+				}
+				done(0, err)
+			})
+		case r.AutoPartitioned && n.Partition < 0:
+			s.makePartitioned(n, r.DefaultPartitions, done)
+		default:
+			done(0, nil)
+		}
+	})
+}
+
+// makePartitioned makes a topic with partitions unless it exists; done gets their number, 0 if it exists without.
+func (s *Server) makePartitioned(n protocol.TopicName, partitions int, done func(uint32, error)) {
+	txn, err := withPartitions(metadata.Txn{}.If(topic.Key(n), 0), n, 0, partitions)
+	if err != nil {
+		done(0, err)
 		return
 	}
-	getPartitions(s.opts.Store, n, func(info partitionedInfo, version int64, err error) {
-		if err != nil || version != 0 {
-			done(info.Partitions, err)
-			return
-		}
-		txn := metadata.Txn{}.If(topic.Key(n), 0)
-		txn, err = withPartitions(txn, n, 0, r.DefaultPartitions)
+	s.opts.Store.Commit(txn, func(_ metadata.Outcome, err error) {
 		if err != nil {
-			done(0, err)
+			done(0, fmt.Errorf("%w: %w", errMetadata, err))
 			return
 		}
-		s.opts.Store.Commit(txn, func(out metadata.Outcome, err error) {
-			if err != nil {
-				done(0, fmt.Errorf("%w: %w", errMetadata, err))
-				return
-			}
-			readPartitions(s.opts.Store, n, done) // ours, another's that was faster, or 0: it exists without
-		})
+		readPartitions(s.opts.Store, n, done) // ours, or another's that was faster
 	})
 }

@@ -111,37 +111,81 @@ func TestInactiveTopicIsWantedAgain(t *testing.T) {
 	}
 }
 
-func (p *peer) partitions(topic string) uint32 {
+// partitions asks for the number of partitions of a topic. It is -1 when the topic is TopicNotFound.
+func (p *peer) partitions(topic string, create bool) int {
 	p.t.Helper()
 	p.send(&pulsarpb.BaseCommand{
-		Type:              pulsarpb.BaseCommand_PARTITIONED_METADATA.Enum(),
-		PartitionMetadata: &pulsarpb.CommandPartitionedTopicMetadata{Topic: &topic, RequestId: p.id()},
+		Type: pulsarpb.BaseCommand_PARTITIONED_METADATA.Enum(),
+		PartitionMetadata: &pulsarpb.CommandPartitionedTopicMetadata{
+			Topic: &topic, RequestId: p.id(), MetadataAutoCreationEnabled: &create,
+		},
 	})
-	return p.expect(pulsarpb.BaseCommand_PARTITIONED_METADATA_RESPONSE).PartitionMetadataResponse.GetPartitions()
+	r := p.expect(pulsarpb.BaseCommand_PARTITIONED_METADATA_RESPONSE).PartitionMetadataResponse
+	switch {
+	case r.GetResponse() == pulsarpb.CommandPartitionedTopicMetadataResponse_Success:
+		return int(r.GetPartitions())
+	case r.GetError() == pulsarpb.ServerError_TopicNotFound:
+		return -1
+	}
+	p.t.Fatalf("told %v", r)
+	return 0
 }
 
-// Topics that clients make have partitions if the rules say so; topics that exist are what they are.
+// Topics that clients make have partitions if the rules say so; topics that exist are what they are. A client may ask
+// without making anything.
 func TestAutoPartitions(t *testing.T) {
 	s, _ := start(t)
 	p := connect(t, s)
 	p.producer(name(1), 1, "")
 	s.rules.Store(&TopicRules{AutoPartitioned: true, DefaultPartitions: 3, InactiveCheck: time.Hour})
-	for topic, want := range map[string]uint32{
-		name(1): 0, name(2): 3, name(2) + "-partition-1": 0, "non-persistent://public/default/x": 0,
+	for _, step := range []struct {
+		topic  string
+		create bool
+		want   int
+	}{
+		{name(1), true, 0},
+		{name(2), false, -1},
+		{name(2), false, -1},
+		{name(2), true, 3},
+		{name(2), true, 3},
+		{name(2), false, 3},
+		{name(2) + "-partition-1", true, 0},
+		{name(2) + "-partition-1", false, 0},
+		{name(2) + "-partition-3", false, -1},
+		{"non-persistent://public/default/x", true, 0},
+		{"non-persistent://public/default/x", false, 0},
 	} {
-		for range 2 {
-			if got := p.partitions(topic); got != want {
-				t.Errorf("%s: %d partitions instead of %d", topic, got, want)
-			}
+		if got := p.partitions(step.topic, step.create); got != step.want {
+			t.Errorf("%+v: %d", step, got)
 		}
 	}
 	n, err := s.Directory().Partitions(context.Background(), parse(t, name(2)))
 	if err != nil || n != 3 {
 		t.Errorf("%d partitions, %v", n, err)
 	}
-	s.rules.Store(&TopicRules{AutoPartitioned: true, DefaultPartitions: 3, DisableAutoTopicCreation: true, InactiveCheck: time.Hour})
-	if got := p.partitions(name(3)); got != 0 {
-		t.Errorf("%d partitions though topics are not made", got)
+}
+
+// With allowAutoTopicCreation=false clients make no topic, but they can use the partitions of those that exist, also for the
+// first time.
+func TestNoAutoTopics(t *testing.T) {
+	s, _ := start(t, func(o *Options) { o.Rules = TopicRules{DisableAutoTopicCreation: true, AutoPartitioned: true} })
+	p := connect(t, s)
+	if err := s.Directory().CreatePartitions(t.Context(), parse(t, name(1)), 2); err != nil {
+		t.Fatal(err)
+	}
+	for topic, want := range map[string]int{name(1): 2, name(1) + "-partition-1": 0, name(1) + "-partition-2": -1, name(2): -1} {
+		if got := p.partitions(topic, true); got != want {
+			t.Errorf("%s: %d partitions instead of %d", topic, got, want)
+		}
+	}
+	p.producer(name(1)+"-partition-1", 1, "")
+	p.subscribe(subscribing{topic: name(1) + "-partition-0", name: "s", id: 1})
+	for i, topic := range []string{name(1) + "-partition-2", name(2)} {
+		p.lookup(topic)
+		refused := p.fails(subscribing{topic: topic, name: "s", id: uint64(2 + i)}.command(p.id()))
+		if refused.GetError() != pulsarpb.ServerError_TopicNotFound {
+			t.Errorf("%s: %v", topic, refused)
+		}
 	}
 }
 

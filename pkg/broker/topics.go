@@ -10,7 +10,6 @@ import (
 
 	"geminga/pkg/executor"
 	"geminga/pkg/managedledger"
-	"geminga/pkg/metadata"
 	"geminga/pkg/protocol"
 	"geminga/pkg/topic"
 )
@@ -91,7 +90,7 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 		done(nil, errNotOwner)
 		return
 	}
-	mayMake := create && !s.rules.Load().DisableAutoTopicCreation
+	mayMake := s.mayMake(create)
 	if !name.IsPersistent() {
 		if !mayMake && ts.serving(name.String()) == nil {
 			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))
@@ -101,23 +100,26 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 		return
 	}
 	if !mayMake {
-		ts.getExisting(name, b, done)
+		ts.openIf(s.exists, name, b, done)
 		return
 	}
 	ts.open(name, b, done)
 }
 
-// getExisting opens a topic only if the metadata has it. What it knows is too old when a topic was deleted meanwhile.
-func (ts *topics) getExisting(name protocol.TopicName, b *bundle, done func(*hosted, error)) {
+// existence is isStored or exists.
+type existence func(protocol.TopicName, func(bool, error))
+
+// openIf opens a topic only if it is there. What it knows is too old when a topic was deleted meanwhile.
+func (ts *topics) openIf(there existence, name protocol.TopicName, b *bundle, done func(*hosted, error)) {
 	deleted := ts.deleted.Load()
-	ts.server.opts.Store.Get(topic.Key(name), func(item metadata.Item, err error) {
+	there(name, func(ok bool, err error) {
 		switch {
 		case err != nil:
-			done(nil, errMetadata)
-		case item.Version == 0:
+			done(nil, err)
+		case !ok:
 			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))
 		case deleted != ts.deleted.Load():
-			ts.getExisting(name, b, done)
+			ts.openIf(there, name, b, done)
 		default:
 			ts.open(name, b, done)
 		}
