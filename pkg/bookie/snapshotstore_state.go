@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
 	"maps"
@@ -178,7 +177,7 @@ func checkState(r io.Reader, size int64) error {
 	if size < stateTrailer {
 		return fmt.Errorf("%w: snapshot of %d bytes", ErrDamaged, size)
 	}
-	var sum hash.Hash32 = crc32.New(castagnoli)
+	sum := crc32.New(castagnoli)
 	if _, err := io.CopyN(sum, r, size-stateTrailer); err != nil {
 		return err
 	}
