@@ -97,7 +97,7 @@ func (g *group) tendEntries(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for g.raft.AppliedIndex() < behind {
+		for g.raft.AppliedIndex() < min(behind, g.raft.LastIndex()) { // a tail that was never committed may be cut
 			if pause(ctx, fillPoll) != nil {
 				return
 			}
