@@ -80,7 +80,7 @@ func (s *server) open(ctx context.Context, data string) (err error) {
 
 func (s *server) gossipOptions() cluster.Options {
 	return cluster.Options{
-		Name: s.bookie.BookieID(), Role: cluster.Bookie, Services: map[string]string{"grpc": s.bookie.Address()},
+		Name: s.bookie.BookieID(), Role: cluster.Bookie, Cluster: s.bookie.ClusterID(), Services: map[string]string{"grpc": s.bookie.Address()},
 		Bind: s.conf.address(s.conf.gossip), Advertise: s.conf.gossipAdvertise(),
 		Join: s.conf.join, SecretKey: []byte(s.conf.gossipKey), Logger: s.log,
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // members is who is alive, as the broker sees it: gossip, less the brokers whose port has refused connections for a
-// while. Before gossip runs, and in standalone, nobody else is there.
+// while. Before gossip runs nobody else is known.
 //
 // Gossip takes several seconds to declare a killed process dead, since silence proves little. A refused connection
 // proves more: the host answers and nobody listens. Either way it is a suggestion; the owner record and its epoch decide,
@@ -41,6 +41,12 @@ func (m *members) Brokers() []broker.Member {
 		})
 	}
 	return out
+}
+
+// Settled reports whether gossip runs and had the time to tell of everybody.
+func (m *members) Settled() bool {
+	c := m.cluster.Load()
+	return c != nil && c.Settled()
 }
 
 const (

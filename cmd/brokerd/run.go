@@ -15,7 +15,6 @@ import (
 	"geminga/pkg/bookie"
 	"geminga/pkg/bookieclient"
 	"geminga/pkg/broker"
-	"geminga/pkg/cluster"
 	"geminga/pkg/telemetry"
 )
 
@@ -26,13 +25,13 @@ type server struct {
 	tele    *telemetry.Telemetry
 	bookies []*bookie.Bookie // standalone only
 	client  *bookieclient.Client
-	gossip  *cluster.Cluster // nil in standalone
 	broker  *broker.Server
 	http    *admin.Server
-	members members
+	members members // gossip; unused in standalone
 
-	hush       context.CancelFunc // ends announce
-	announcing sync.WaitGroup
+	hush   context.CancelFunc // ends join and announce
+	joined sync.WaitGroup
+	failed chan error // why the daemon cannot go on
 }
 
 // runCommand serves until a signal comes.
@@ -68,7 +67,7 @@ func newServer(conf *config, report settings.Report) (*server, error) {
 		return nil, err
 	}
 	report.Log(log, "brokerd")
-	return &server{conf: conf, log: log}, nil
+	return &server{conf: conf, log: log, failed: make(chan error)}, nil
 }
 
 func (s *server) openTelemetry() (err error) {
@@ -83,7 +82,8 @@ func (s *server) openCluster(ctx context.Context, bookies []string) error {
 	return s.openBroker(ctx, bookies)
 }
 
-// openBroker opens what every broker has: the client of the bookies, the server, gossip (in a cluster), the HTTP port.
+// openBroker opens what every broker has: the client of the bookies, the server, the HTTP port, and in the background, in
+// a cluster, gossip.
 func (s *server) openBroker(ctx context.Context, bookies []string) (err error) {
 	s.client, err = bookieclient.Open(bookieclient.Options{
 		Bookies: bookies, ClusterID: s.conf.bookieCluster, Logger: s.log, MeterProvider: s.tele.MeterProvider(),
@@ -98,22 +98,20 @@ func (s *server) openBroker(ctx context.Context, bookies []string) (err error) {
 	o.AdvertisedURL = "pulsar://" + s.conf.advertise(s.conf.port)
 	o.AdvertisedWebURL = "http://" + s.conf.advertise(s.conf.webPort)
 	o.ID = s.conf.advertise(s.conf.port)
-	o.Bookies, o.Store, o.Watch, o.Members = s.client, s.client, s.client.Watch, &s.members
+	o.Bookies, o.Store, o.Watch = s.client, s.client, s.client.Watch
+	if !s.alone() {
+		o.Members = &s.members
+	}
 	o.Logger, o.MeterProvider = s.log, s.tele.MeterProvider()
 	if s.broker, err = broker.Open(ctx, o); err != nil {
 		return err
-	}
-	if len(s.bookies) == 0 {
-		if err := s.openGossip(); err != nil {
-			return err
-		}
 	}
 	if s.http, err = admin.Open(s.adminOptions()); err != nil {
 		return fmt.Errorf("webServicePort: %w", err)
 	}
 	s.log.Info("brokerd listens", "cluster", s.conf.cluster, "pulsar", s.broker.ServiceURL(), "http", s.http.Addr().String())
 	ctx, s.hush = context.WithCancel(ctx)
-	s.announcing.Go(func() { s.announce(ctx, bookies) })
+	s.joined.Go(func() { s.join(ctx, bookies) })
 	return nil
 }
 
@@ -130,47 +128,11 @@ func (s *server) checkCluster(ctx context.Context) error {
 	return nil
 }
 
-func (s *server) openGossip() (err error) {
-	s.gossip, err = cluster.Open(cluster.Options{
-		Name: s.broker.ID(), Role: cluster.Broker,
-		Services: map[string]string{
-			servicePulsar: s.broker.ServiceURL(), serviceIncarnation: s.broker.Incarnation(),
-			serviceWeb: "http://" + s.conf.advertise(s.conf.webPort),
-		},
-		Bind:      s.conf.address(s.conf.gossip),
-		Advertise: s.conf.gossipAdvertise(),
-		Join:      s.conf.join, SecretKey: []byte(s.conf.gossipKey), Logger: s.log,
-	})
-	if err != nil {
-		return fmt.Errorf("gossipPort: %w", err)
-	}
-	s.members.cluster.Store(s.gossip)
-	return nil
-}
-
-// announce writes the ready line once the metadata answers. Bookies that are slower only delay what a topic does first.
-func (s *server) announce(ctx context.Context, bookies []string) {
-	for ctx.Err() == nil {
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
-		err := s.broker.Ready(try)
-		cancel()
-		if err == nil {
-			s.log.Info("brokerd is ready", "pulsar", s.broker.ServiceURL(), "http", s.http.Addr().String())
-			return
-		}
-		s.log.Warn("brokerd is not ready, trying again", "reason", err, "bookies", bookies)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 func (s *server) adminOptions() admin.Options {
 	return admin.Options{
 		Address: s.conf.address(s.conf.webPort),
-		Ready:   []admin.Check{{Name: "broker", Func: s.broker.Ready}},
-		Health:  s.broker.Ready,
+		Ready:   []admin.Check{{Name: "broker", Func: s.ready}},
+		Health:  s.ready,
 		Metrics: s.tele.Handler(),
 		Broker:  s.broker.Directory(),
 		Clusters: []string{
@@ -181,14 +143,16 @@ func (s *server) adminOptions() admin.Options {
 	}
 }
 
-// wait returns nil after a signal, and the reason when an embedded bookie has failed.
+// wait returns nil after a signal, and else why the daemon cannot go on.
 func (s *server) wait(ctx context.Context) error {
-	failed := make(chan error, len(s.bookies))
 	for _, b := range s.bookies {
 		go func() {
 			select {
 			case err := <-b.Failed():
-				failed <- err
+				select {
+				case s.failed <- fmt.Errorf("an embedded bookie has failed: %w", err):
+				case <-ctx.Done():
+				}
 			case <-ctx.Done():
 			}
 		}()
@@ -197,8 +161,8 @@ func (s *server) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		s.log.Info("signal received, shutting down")
 		return nil
-	case err := <-failed:
-		return fmt.Errorf("an embedded bookie has failed: %w", err)
+	case err := <-s.failed:
+		return err
 	}
 }
 
@@ -208,14 +172,14 @@ func (s *server) close() error {
 	defer cancel()
 	if s.hush != nil {
 		s.hush()
-		s.announcing.Wait()
+		s.joined.Wait()
 	}
 	var errs []error
 	if s.broker != nil {
 		errs = append(errs, s.broker.Close(ctx))
 	}
-	if s.gossip != nil {
-		errs = append(errs, s.gossip.Close())
+	if c := s.members.cluster.Load(); c != nil {
+		errs = append(errs, c.Close())
 	}
 	if s.http != nil {
 		errs = append(errs, s.http.Close(ctx))
@@ -231,9 +195,3 @@ func (s *server) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-const (
-	servicePulsar      = "pulsar"
-	serviceIncarnation = "inc"
-	serviceWeb         = "web"
-)

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ type Options struct {
 	Dir     string // data directories and logs go here
 	Bookies int
 	Brokers int
+	// ClusterID is the bookies' cluster id; empty: "harness".
+	ClusterID string
 	// PulsarPort and WebPort are those of the first broker, and of a standalone; 0: free ones.
 	PulsarPort, WebPort int
 	// BookieSets and BrokerSets are name=value settings for every process of a kind.
@@ -55,7 +58,7 @@ func NewCluster(o Options) (*Cluster, error) {
 	for i := range o.Bookies {
 		id := fmt.Sprintf("bookie-%d", i+1)
 		dir := filepath.Join(o.Dir, id)
-		if err := initBookie(bookied, dir, id, members); err != nil {
+		if err := o.initBookie(bookied, dir, id, members); err != nil {
 			return nil, err
 		}
 		c.Bookies = append(c.Bookies, c.bookie(bookied, bookieAddrs{id, dir, service[i], gossip[i], take()}, gossip))
@@ -82,7 +85,7 @@ func (c *Cluster) NewBookie(id string) (*Proc, error) {
 		return nil, err
 	}
 	dir := filepath.Join(c.opts.Dir, id)
-	if err := initBookie(bookied, dir, id, c.members); err != nil {
+	if err := c.opts.initBookie(bookied, dir, id, c.members); err != nil {
 		return nil, err
 	}
 	p := c.bookie(bookied, bookieAddrs{id, dir, addrs[0], addrs[1], addrs[2]}, c.gossip)
@@ -111,7 +114,7 @@ func (c *Cluster) Wipe(id string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	return initBookie(bookied, dir, id, c.members)
+	return c.opts.initBookie(bookied, dir, id, c.members)
 }
 
 type bookieAddrs struct{ id, dir, service, gossip, http string }
@@ -191,8 +194,8 @@ func freeAddrs(n int) ([]string, error) {
 	return out, nil
 }
 
-func initBookie(bin, dir, id string, members []string) error {
-	cmd := exec.Command(bin, "init", "--data", dir, "--id", id, "--cluster-id", "harness", "--members", strings.Join(members, ","))
+func (o *Options) initBookie(bin, dir, id string, members []string) error {
+	cmd := exec.Command(bin, "init", "--data", dir, "--id", id, "--cluster-id", cmp.Or(o.ClusterID, "harness"), "--members", strings.Join(members, ","))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
@@ -200,6 +203,9 @@ func initBookie(bin, dir, id string, members []string) error {
 	}
 	return nil
 }
+
+// Gossip returns the addresses at which the first bookies gossip.
+func (c *Cluster) Gossip() []string { return c.gossip }
 
 // All returns every process, bookies first.
 func (c *Cluster) All() []*Proc { return append(append([]*Proc{}, c.Bookies...), c.Brokers...) }

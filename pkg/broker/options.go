@@ -35,6 +35,9 @@ type Member struct {
 type Members interface {
 	// Brokers returns the brokers that are alive, with or without this one.
 	Brokers() []Member
+	// Settled says that whoever is not among Brokers is gone, as far as can be told. Before, it may not have been heard of
+	// yet, and its bundles are not taken over.
+	Settled() bool
 }
 
 // Watch calls items with what is below prefix: first all of it, then every change (Version 0: deleted), until ctx ends.
@@ -59,9 +62,6 @@ type Options struct {
 	Store   managedledger.Store
 	Watch   Watch   // nil: owner records are not watched; a lost topic is noticed by its next write
 	Members Members // nil: this broker is alone
-	// MembersSettleTime after Open, a bundle whose owner is not among the members is not taken over: gossip may not have
-	// told of it yet.
-	MembersSettleTime time.Duration
 
 	Loops                                  int               // numIOThreads
 	Backend                                eventloop.Backend // of the plain port
@@ -102,7 +102,6 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MaxPendingPublishRequestsPerConnection, 1000)
 	def(&o.DefaultNumberOfNamespaceBundles, 32)
 	def(&o.KeepAliveInterval, 30*time.Second)
-	def(&o.MembersSettleTime, 5*time.Second)
 	def(&o.HandshakeTimeout, 10*time.Second)
 	def(&o.ConnectionLivenessCheckTimeout, 5*time.Second)
 	o.Admission.EnsureDefaults()

@@ -295,22 +295,26 @@ func TestMembersSettle(t *testing.T) {
 	cluster := bookietest.New(bookietest.Options{})
 	a := startOn(t, cluster, func(o *Options) { o.ID = "a" })
 	connect(t, a).publishOne(name(1))
-	settle := func(d time.Duration) func(*Options) {
-		return func(o *Options) { o.ID, o.Members, o.MembersSettleTime = "b", &fixedMembers{}, d }
-	}
-	early := connect(t, startOn(t, cluster, settle(time.Hour)))
-	if r := early.lookup(name(1)); r.GetError() != pulsarpb.ServerError_MetadataError {
+	members := &fixedMembers{}
+	members.unsettled.Store(true)
+	b := connect(t, startOn(t, cluster, func(o *Options) { o.ID, o.Members = "b", members }))
+	if r := b.lookup(name(1)); r.GetError() != pulsarpb.ServerError_MetadataError {
 		t.Errorf("%v", r)
 	}
-	late := connect(t, startOn(t, cluster, settle(time.Nanosecond)))
-	if r := late.lookup(name(1)); r.GetResponse() != pulsarpb.CommandLookupTopicResponse_Connect {
+	members.unsettled.Store(false)
+	if r := b.lookup(name(1)); r.GetResponse() != pulsarpb.CommandLookupTopicResponse_Connect {
 		t.Errorf("%v", r)
 	}
-	late.producer(name(1), 1, "")
-	late.publish(1, 0, "x")
+	b.producer(name(1), 1, "")
+	b.publish(1, 0, "x")
 }
 
-type fixedMembers struct{ list atomic.Pointer[[]Member] }
+type fixedMembers struct {
+	list      atomic.Pointer[[]Member]
+	unsettled atomic.Bool
+}
+
+func (m *fixedMembers) Settled() bool { return !m.unsettled.Load() }
 
 func (m *fixedMembers) set(list ...Member) { m.list.Store(&list) }
 

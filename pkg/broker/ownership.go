@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"geminga/pkg/ledger"
 	"geminga/pkg/metadata"
@@ -163,7 +162,7 @@ func (o *ownership) decide(b *bundle, info metadata.OwnerInfo, version int64, au
 		case i >= 0 && (live[i].Incarnation == "" || live[i].Incarnation == info.Incarnation):
 			o.finish(b, place{url: info.ServiceURL, urlTLS: info.TLSURL, web: info.WebURL, owned: true}, nil)
 			return
-		case i < 0 && me.Members != nil && time.Since(o.server.opened) < me.MembersSettleTime:
+		case i < 0 && me.Members != nil && !me.Members.Settled():
 			o.finish(b, place{}, errNoOwner) // we may not have heard of it yet
 			return
 		}

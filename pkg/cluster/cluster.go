@@ -22,6 +22,8 @@ type Cluster struct {
 	events   chan event
 	snapshot atomic.Pointer[[]Member]
 	lost     atomic.Pointer[map[string]time.Time] // gossip addresses of members that are gone, and since when
+	opened   time.Time
+	reached  atomic.Bool // everybody of Join has told whom it knows
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -48,6 +50,7 @@ func Open(opts Options) (*Cluster, error) {
 	c.lost.Store(&map[string]time.Time{})
 	c.wg.Go(c.follow)
 
+	c.opened = time.Now()
 	config, err := c.config(description)
 	if err == nil {
 		c.list, err = memberlist.Create(config)
@@ -116,7 +119,14 @@ func (c *Cluster) Self() Member { return c.self }
 // Members are the processes that look alive, this one included, sorted by name. The slice is immutable.
 func (c *Cluster) Members() []Member { return *c.snapshot.Load() }
 
-// Subscribe returns a channel that gets a token after every change of Members; changes in quick succession share one.
+// Settled reports whether those who are alive have had the time to be heard of: each of Join has answered with whom it
+// knows, and Members has them; or SettleTime has passed, since some of Join may be gone for good. Before, who is not among
+// Members may well be alive. Once true it stays so.
+func (c *Cluster) Settled() bool {
+	return c.reached.Load() || time.Since(c.opened) >= c.opts.SettleTime
+}
+
+// Subscribe returns a channel that gets a token after every change of Members, and when all of Join have answered; changes in quick succession share one.
 // stop ends it.
 func (c *Cluster) Subscribe() (changed <-chan struct{}, stop func()) { return c.subscribers.add() }
 

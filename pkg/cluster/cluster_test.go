@@ -219,6 +219,56 @@ func TestHealsAfterDeclaredDead(t *testing.T) {
 	}
 }
 
+// TestSettles: who has an answer from everybody that it should join has settled at once, and knows whom they know. Else,
+// and when it should join nobody but itself, the time has to pass.
+func TestSettles(t *testing.T) {
+	patient := func(name string, join ...*Cluster) Options {
+		o := testOptions(name, join...)
+		o.SettleTime, o.ProbeInterval, o.ProbeTimeout = time.Hour, 5*time.Second, 2*time.Second // nobody is suspected
+		return o
+	}
+	a := open(t, patient("a"))
+	b := open(t, patient("b", a))
+	settles(t, b)
+	sees(t, a, a, b)
+	c := open(t, patient("c", a, b))
+	settles(t, c)
+	if got := len(c.Members()); got != 3 {
+		t.Errorf("knows %v", c.Members())
+	}
+	gone := patient("d", a)
+	gone.Join = append([]string{b.Self().Address}, gone.Join...)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, a, a, c)
+	sees(t, c, a, c)
+	d := open(t, gone)
+	sees(t, d, a, c, d)
+	e := open(t, patient("e", d)) // takes some rounds of d's
+	settles(t, e)
+	sees(t, d, a, c, d, e)
+	hasty := testOptions("f")
+	hasty.SettleTime = time.Nanosecond
+	if a.Settled() || d.Settled() || !open(t, hasty).Settled() {
+		t.Errorf("settled: alone %v, with one who is gone %v", a.Settled(), d.Settled())
+	}
+}
+
+func settles(t *testing.T, c *Cluster) {
+	t.Helper()
+	changed, stop := c.Subscribe()
+	defer stop()
+	deadline := time.After(10 * time.Second)
+	for !c.Settled() {
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("%s has not settled", c.Self().Name)
+		}
+	}
+}
+
 func TestOtherClusterIsNotSeen(t *testing.T) {
 	a := open(t, testOptions("a"))
 	stranger := testOptions("x", a)
@@ -253,10 +303,10 @@ func TestMetaLength(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	bad := Options{Name: "a#b", Role: "cook", Bind: "nowhere", Join: []string{"x"}, SecretKey: []byte("short"), ProbeInterval: 1, ProbeTimeout: 2}
+	bad := Options{Name: "a#b", Role: "cook", SettleTime: -1, Bind: "nowhere", Join: []string{"x"}, SecretKey: []byte("short"), ProbeInterval: 1, ProbeTimeout: 2}
 	bad.EnsureDefaults()
 	err := bad.Validate()
-	for _, want := range []string{"name", "role", "bind", "join", "secret key", "probe timeout"} {
+	for _, want := range []string{"name", "role", "bind", "join", "cluster", "settle time", "secret key", "probe timeout"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not reported: %v", want, err)
 		}

@@ -25,8 +25,8 @@ type Options struct {
 	// Name is the member's stable id, the same after a restart. Required, at most 128 bytes.
 	Name string
 	Role Role
-	// Cluster keeps clusters apart that can reach each other; all members use the same. Default: "geminga". There is
-	// always a name, because it is what tells gossip from noise.
+	// Cluster keeps clusters apart that can reach each other: gossip of another is not listened to. Required, the same for
+	// all members, at most 255 bytes.
 	Cluster string
 	// Services are addresses that others need, by name, for example "pulsar", "http", "grpc". They travel with every
 	// gossip message about the member, so keep them few and short: all together at most 512 bytes.
@@ -51,6 +51,8 @@ type Options struct {
 	SuspicionMult int
 	// RejoinInterval is how often members that are missing are tried again.
 	RejoinInterval time.Duration
+	// SettleTime after Open, Settled is true whoever has been reached.
+	SettleTime time.Duration
 	// LeaveTimeout bounds taking leave at Close.
 	LeaveTimeout time.Duration
 
@@ -61,9 +63,6 @@ type Options struct {
 func (o *Options) EnsureDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Cluster == "" {
-		o.Cluster = "geminga"
 	}
 	if o.ProbeInterval == 0 {
 		o.ProbeInterval = time.Second
@@ -76,6 +75,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.RejoinInterval == 0 {
 		o.RejoinInterval = 30 * time.Second
+	}
+	if o.SettleTime == 0 {
+		o.SettleTime = 5 * time.Second
 	}
 	if o.LeaveTimeout == 0 {
 		o.LeaveTimeout = 2 * time.Second
@@ -94,8 +96,8 @@ func (o *Options) Validate() error {
 	if o.Role != Broker && o.Role != Bookie {
 		fault("role %q is neither %q nor %q", o.Role, Broker, Bookie)
 	}
-	if len(o.Cluster) > memberlist.LabelMaxSize {
-		fault("cluster name has %d bytes, at most %d", len(o.Cluster), memberlist.LabelMaxSize)
+	if o.Cluster == "" || len(o.Cluster) > memberlist.LabelMaxSize {
+		fault("cluster %q must have 1 to %d bytes", o.Cluster, memberlist.LabelMaxSize)
 	}
 	faults = append(faults, o.checkAddresses()...)
 	if n := len(o.SecretKey); n != 0 && n != 16 && n != 24 && n != 32 {
@@ -104,9 +106,9 @@ func (o *Options) Validate() error {
 	if o.ProbeInterval <= 0 || o.ProbeTimeout <= 0 || o.ProbeTimeout > o.ProbeInterval {
 		fault("probe timeout %v must be positive and at most the interval %v", o.ProbeTimeout, o.ProbeInterval)
 	}
-	if o.SuspicionMult < 1 || o.RejoinInterval <= 0 || o.LeaveTimeout <= 0 {
-		fault("suspicion multiplier %d, rejoin interval %v and leave timeout %v must be positive",
-			o.SuspicionMult, o.RejoinInterval, o.LeaveTimeout)
+	if o.SuspicionMult < 1 || o.RejoinInterval <= 0 || o.SettleTime <= 0 || o.LeaveTimeout <= 0 {
+		fault("suspicion multiplier %d, rejoin interval %v, settle time %v and leave timeout %v must be positive",
+			o.SuspicionMult, o.RejoinInterval, o.SettleTime, o.LeaveTimeout)
 	}
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("cluster options: %w", err)
