@@ -10,12 +10,18 @@ import (
 	"geminga/pkg/topic"
 )
 
-// registerDispatch has the settings of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
+// registerDispatch has the settings of the rates of dispatch, of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
 func (c *config) registerDispatch(s *settings.Set) {
 	t := &c.options.Topic
 	s.Int(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages")
 	s.Func("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "0.16", "part of maxUnackedMessagesPerBroker: a subscription with no more than this goes on",
 		fraction(&t.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked))
+	s.Func("dispatchThrottlingRatePerTopicInMsg", "0", "messages per second that all subscriptions of a topic together are given; 0 or less: no limit", rate(&t.DispatchRatePerTopic.Messages)).In("messages per second")
+	s.Func("dispatchThrottlingRatePerTopicInByte", "0", "the same in bytes", rate(&t.DispatchRatePerTopic.Bytes)).In("bytes per second")
+	s.Func("dispatchThrottlingRatePerSubscriptionInMsg", "0", "messages per second that each subscription is given; 0 or less: no limit", rate(&t.DispatchRatePerSubscription.Messages)).In("messages per second")
+	s.Func("dispatchThrottlingRatePerSubscriptionInByte", "0", "the same in bytes", rate(&t.DispatchRatePerSubscription.Bytes)).In("bytes per second")
+	s.Func("dispatchThrottlingOnNonBacklogConsumerEnabled", "true", "these rates also hold for subscriptions whose consumers have been sent all messages; false: only for those with a backlog",
+		settings.Inverted(&t.DispatchThrottlingOnlyOfBacklog))
 	s.DurationOrNone(&t.ActiveConsumerFailoverDelay, "activeConsumerFailoverDelayTimeMillis", 1000, time.Millisecond, "from a change of the active consumer of a failover subscription to its first message and the notices; 0: at once")
 	s.Bool(&t.ActiveConsumerFailoverConsistentHashing, "activeConsumerFailoverConsistentHashing", false, "choose the active consumer of a partition by consistent hashing, as for topics without partitions; else by the partition's number")
 	s.Func("subscriptionKeySharedUseConsistentHashing", "true", "deal the keys of Key_Shared subscriptions out by consistent hashing; else by halving ranges of hashes",

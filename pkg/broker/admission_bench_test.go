@@ -35,7 +35,7 @@ func BenchmarkSendOnLoop(b *testing.B) {
 		b.Run("mode="+mode.String(), func(b *testing.B) { benchmarkSendOnLoop(b, Admission{FrameMemory: mode}) })
 	}
 	const never = 1 << 40
-	b.Run("rate=topic", func(b *testing.B) { benchmarkSendOnLoop(b, Admission{TopicRate: Rate{never, never}}) })
+	b.Run("rate=topic", func(b *testing.B) { benchmarkSendOnLoop(b, Admission{TopicRate: Rate{Messages: never, Bytes: never}}) })
 }
 
 func benchmarkSendOnLoop(b *testing.B, a Admission) {
@@ -118,7 +118,7 @@ func sendAll(b *testing.B, c *conn, root *eventloop.Root, frames []byte) {
 func BenchmarkPublishRate(b *testing.B) {
 	const never = 1 << 40
 	for what, a := range map[string]Admission{
-		"none": {}, "topic": {TopicRate: Rate{never, never}}, "both": {TopicRate: Rate{never, 0}, BrokerRate: Rate{never, 0}},
+		"none": {}, "topic": {TopicRate: Rate{Messages: never, Bytes: never}}, "both": {TopicRate: Rate{Messages: never}, BrokerRate: Rate{Messages: never}},
 	} {
 		b.Run("limits="+what, func(b *testing.B) { benchmarkAdmission(b, a) })
 	}

@@ -14,7 +14,7 @@ func (s *Server) rateOf(topic string) Rate {
 	h := s.topics.serving(topic)
 	h.limit.mu.Lock()
 	defer h.limit.mu.Unlock()
-	return h.limit.mu.rate
+	return h.limit.mu.rate.Rate()
 }
 
 // A namespace's rate counts for its topics on every broker, open or to be opened, above the broker's, until it is removed.

@@ -16,7 +16,10 @@ func TestPublishRateIsPrecise(t *testing.T) {
 		"topic-messages":     func(a *Admission) { a.TopicRate.Messages = rate },
 		"topic-bytes":        func(a *Admission) { a.TopicRate.Bytes = rate * size },
 		"broker-messages":    func(a *Admission) { a.BrokerRate.Messages = rate },
-		"both":               func(a *Admission) { a.BrokerRate = Rate{rate, 10 * rate * size}; a.TopicRate.Messages = 2 * rate },
+		"both": func(a *Admission) {
+			a.BrokerRate = Rate{Messages: rate, Bytes: 10 * rate * size}
+			a.TopicRate.Messages = 2 * rate
+		},
 	} {
 		for _, clients := range []int{1, 5} {
 			t.Run(what, func(t *testing.T) {
@@ -122,7 +125,7 @@ func TestPublishRateLine(t *testing.T) {
 	if !l.pass(a, now) {
 		t.Fatal("the burst does not pass")
 	}
-	l.spend(2, 10)
+	l.spend(2, 10, now)
 	if l.pass(a, now) || l.pass(b, now) {
 		t.Fatal("passed without a token")
 	}

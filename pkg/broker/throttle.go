@@ -92,10 +92,10 @@ func (c *conn) mayPublish(h *hosted, messages, bytes int) bool {
 		}
 	}
 	if b {
-		broker.spend(messages, bytes)
+		broker.spend(messages, bytes, now)
 	}
 	if t {
-		topic.spend(messages, bytes)
+		topic.spend(messages, bytes, now)
 	}
 	return true
 }

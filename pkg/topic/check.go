@@ -27,7 +27,7 @@ func (s *subscription) check() {
 
 // moving reports that something will happen by itself: a read is under way or scheduled.
 func (s *subscription) moving() bool {
-	return s.read.ahead || len(s.read.replaying) > 0 || s.read.retry != nil || s.read.yielded
+	return s.read.ahead || len(s.read.replaying) > 0 || s.read.retry != nil || s.read.yielded || s.rates.waiting()
 }
 
 // check compares the holders and queues with what the consumers have.

@@ -148,6 +148,8 @@ func (s *subscription) trackPending(c *Consumer, p ledger.Position, e pendingEnt
 // handOver gives each consumer what was gathered for it, in one call.
 func (s *subscription) handOver() {
 	now := time.Now()
+	var entries int
+	var allMessages, allBytes int64
 	for _, c := range s.consumers {
 		if len(c.out) == 0 {
 			continue
@@ -170,9 +172,13 @@ func (s *subscription) handOver() {
 			s.counts.redelivered.add(now, again, 0)
 		}
 		s.metrics.delivered(messages, bytes)
+		entries, allMessages, allBytes = entries+len(c.out), allMessages+messages, allBytes+bytes
 		c.Sink.Deliver(c, c.out)
 		clear(c.out)
 		c.out, c.outMsgs = c.out[:0], 0
+	}
+	if s.rates != nil && entries > 0 {
+		s.rates.spend(entries, allMessages, allBytes, now)
 	}
 }
 

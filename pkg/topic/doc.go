@@ -20,6 +20,8 @@
 //   - A message with a time of delivery comes at that time or later, on Shared and Key_Shared subscriptions; one that is
 //     due does not wait behind one that is not (delays).
 //   - Consumers are given no more messages than they have asked for, save for the rest of one batch.
+//   - What a subscription, or all of a topic, are given per second is bounded by rates (dispatchRates), to ± 5 % each second
+//     that there is a backlog. Topics that are not persistent have none.
 //   - A topic that is not persistent keeps nothing and promises only the order (transient).
 //   - A topic that is closed or lost never makes a client drop its connection: its producers and consumers are closed
 //     one by one.

@@ -73,7 +73,7 @@ func (o *keyOracle) delivered(r *randomRun, m *model, entry int) {
 // key that is nowhere, the key is held by nobody but its owner, and the owner can take something.
 func (o *keyOracle) stalled(r *randomRun) int {
 	k := r.s.keys
-	if k == nil || len(r.s.read.replaying) > 0 || r.s.read.retry != nil || r.s.read.yielded || k.timer != nil || r.s.ended {
+	if k == nil || len(r.s.read.replaying) > 0 || r.s.read.retry != nil || r.s.read.yielded || k.timer != nil || r.s.rates.waiting() || r.s.ended {
 		return -1
 	}
 	for h := range o.all {

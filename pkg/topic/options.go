@@ -12,6 +12,10 @@ type Options struct {
 	DispatcherMaxReadSizeBytes       int // most bytes per read
 	DispatcherMaxRoundRobinBatchSize int // most entries to one consumer of a shared subscription before the next one's turn
 
+	DispatchRatePerTopic            MaxRate // delivered of a topic to all of its subscriptions together
+	DispatchRatePerSubscription     MaxRate // delivered to each subscription
+	DispatchThrottlingOnlyOfBacklog bool    // dispatchThrottlingOnNonBacklogConsumerEnabled=false: not while all has been read
+
 	MaxUnackedMessagesPerConsumer     int // shared subscriptions; -1: no limit
 	MaxUnackedMessagesPerSubscription int // shared subscriptions; -1: no limit
 	MaxUnackedMessagesPerBroker       int // shared subscriptions together, see UnackedLimit; 0: no limit
@@ -94,6 +98,9 @@ func (o *Options) Validate() error {
 	atLeast("dispatcherMaxReadBatchSize", int64(o.DispatcherMaxReadBatchSize), 1)
 	atLeast("dispatcherMaxReadSizeBytes", int64(o.DispatcherMaxReadSizeBytes), 1)
 	atLeast("dispatcherMaxRoundRobinBatchSize", int64(o.DispatcherMaxRoundRobinBatchSize), 1)
+	for _, r := range []MaxRate{o.DispatchRatePerTopic, o.DispatchRatePerSubscription} {
+		atLeast("dispatchThrottlingRate", min(r.Messages, r.Bytes), 0)
+	}
 	atLeast("maxUnackedMessagesPerConsumer", int64(o.MaxUnackedMessagesPerConsumer), -1)
 	atLeast("maxUnackedMessagesPerSubscription", int64(o.MaxUnackedMessagesPerSubscription), -1)
 	atLeast("maxUnackedMessagesPerBroker", int64(o.MaxUnackedMessagesPerBroker), 0)

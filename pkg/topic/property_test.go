@@ -13,7 +13,7 @@ import (
 )
 
 // TestRandomDispatch drives subscriptions with random joins, leaves, grants, acknowledgements, redeliveries, blocked
-// connections, failing reads, seeks, publishes, and a limit that it shares with others, and checks after each step what
+// connections, failing reads, seeks, publishes, rates, and a limit that it shares with others, and checks after each step what
 // subscription promises: permits conserved, unacknowledged never negative, nothing acknowledged delivered again, nothing
 // from before a seek, nothing to consumers that have left, order without gaps on Exclusive and Failover, order of each key on Key_Shared
 // and a key unacknowledged at one consumer at a time, no stall. At the end everything is acknowledged and nothing is
@@ -86,14 +86,33 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 	if rnd.IntN(4) == 0 {
 		o.MaxUnackedMessagesPerSubscription = 40
 	}
+	o.DispatchRatePerSubscription, o.DispatchThrottlingOnlyOfBacklog = someRate(rnd), rnd.IntN(3) == 0
 	r := &randomRun{
 		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f),
 		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, keys: newKeyOracle(2 + rnd.IntN(30)),
 	}
+	r.s.setUpRates(newDispatchLimit(someRate(rnd)))
 	r.chooseKind()
 	r.share(NewUnackedLimit(Options{
 		MaxUnackedMessagesPerBroker: 20 + rnd.IntN(200), MaxUnackedMessagesPerSubscriptionOnBrokerBlocked: 0.3,
 	}))
+	return r
+}
+
+// earn lets time pass for a limit.
+func (l *RateLimit) earn(d time.Duration) {
+	l.messages.empty.Add(-int64(d))
+	l.bytes.empty.Add(-int64(d))
+}
+
+// someRate is a rate that is reached within a run, or none.
+func someRate(rnd *rand.Rand) (r MaxRate) {
+	if rnd.IntN(3) == 0 {
+		r.Messages = 1 + rnd.Int64N(500)
+	}
+	if rnd.IntN(4) == 0 {
+		r.Bytes = 1 + rnd.Int64N(20_000)
+	}
 	return r
 }
 
@@ -184,6 +203,16 @@ func (r *randomRun) fire(due func() bool) {
 	if k := r.s.keys; k != nil && k.timer != nil && due() && k.timer.Stop() {
 		r.note("drained")
 		k.onDrained.Run()
+	}
+	if r.s.rates.waiting() && due() {
+		r.note("tokens")
+		r.s.rates.stop()
+		for _, l := range []*RateLimit{r.s.rates.own, r.s.rates.shared} {
+			if l != nil {
+				l.earn(l.Wait(time.Now()))
+			}
+		}
+		r.s.rates.onTimer.Run()
 	}
 	if r.s.read.yielded {
 		r.s.read.onYield.Run()

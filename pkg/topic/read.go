@@ -110,13 +110,13 @@ func (s *subscription) yield() {
 
 func (s *subscription) startReads() {
 	s.settleBrokerShare()
-	if s.ended || s.read.retry != nil {
+	if s.ended || s.read.retry != nil || s.throttled() {
 		return
 	}
 	s.serveDelays()
 	if s.again.replay.len() > 0 {
 		if len(s.read.replaying) == 0 {
-			if want := s.demand(); want.Entries > 0 {
+			if want := s.within(s.demand()); want.Entries > 0 {
 				s.startReplay(want)
 			}
 		}
@@ -136,7 +136,7 @@ func (s *subscription) startReads() {
 	if want := s.demand(); want.Entries > 0 {
 		want.Entries = s.delays.more(want.Entries, s.opts.DispatcherMaxReadBatchSize)
 		s.read.ahead, s.read.aheadOf = true, s.read.generation
-		s.cursor.Read(want, s.read.onAhead)
+		s.cursor.Read(s.within(want), s.read.onAhead)
 	}
 }
 
@@ -148,7 +148,8 @@ func (s *subscription) startReplay(want ledger.Limits) {
 
 // startKeyReplay reads entries of hashes whose owners can take them.
 func (s *subscription) startKeyReplay() {
-	s.read.replaying = s.keys.take(s.read.replaying[:0], s.consumers, min(s.opts.DispatcherMaxReadBatchSize, s.replayLimit(s.opts.DispatcherMaxReadSizeBytes)))
+	want := s.within(ledger.Limits{Entries: s.opts.DispatcherMaxReadBatchSize, Bytes: s.opts.DispatcherMaxReadSizeBytes})
+	s.read.replaying = s.keys.take(s.read.replaying[:0], s.consumers, min(want.Entries, s.replayLimit(want.Bytes)))
 	if len(s.read.replaying) > 0 {
 		s.read.replayOf = s.read.generation
 		s.cursor.ReadAt(s.read.replaying, s.read.onReplay)

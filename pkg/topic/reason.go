@@ -17,6 +17,7 @@ const (
 	ReasonLookAhead           Reason = "keySharedLookAhead"
 	ReasonDraining            Reason = "drainingHashes"
 	ReasonKeys                Reason = "consumersOfKeys"
+	ReasonRate                Reason = "rate"
 	ReasonReading             Reason = "reading"
 	ReasonDelayed             Reason = "delayed"
 	ReasonUnacked             Reason = "unacknowledged"
@@ -49,6 +50,8 @@ func (r Reason) Text() string {
 		return "messages wait: their keys are unacknowledged at other consumers"
 	case ReasonKeys:
 		return "messages wait: the consumers of their keys cannot take more"
+	case ReasonRate:
+		return "as much has been delivered as the rates of dispatch allow"
 	case ReasonReading:
 		return "messages are being read"
 	case ReasonDelayed:
@@ -109,7 +112,9 @@ func (s *subscription) whyIdle() Reason {
 		return ""
 	case why != "":
 		return why
-	case len(s.read.replaying) > 0 || !s.last().Less(s.cursor.ReadPosition()):
+	case s.rates.waiting() && (s.unread() || s.again.replay.len() > 0 || s.keys != nil && s.keys.deliverable(s.consumers)):
+		return ReasonRate
+	case len(s.read.replaying) > 0 || s.unread():
 		return ReasonReading
 	case s.keys != nil && len(s.keys.wait) > 0:
 		if s.keys.deliverable(s.consumers) {

@@ -121,6 +121,11 @@ func TestReasons(t *testing.T) {
 			_, second := r.keysOf()
 			r.publish(second, second, second)
 		}},
+		ReasonRate: {Options{DispatchRatePerSubscription: MaxRate{Messages: 2}}, func(r *reasonRig) {
+			r.s.setUpRates(nil)
+			r.join(Shared, 10)
+			r.publish("a", "b", "c")
+		}},
 		ReasonDelayed: {do: func(r *reasonRig) {
 			r.join(Shared, 10)
 			b, err := protocol.AppendSection(nil, &pulsarpb.MessageMetadata{

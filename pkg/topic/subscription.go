@@ -40,8 +40,8 @@ type cursor interface {
 //     the replay set, or in a replay read that is under way. unacked counts the messages of the first kind. One that was
 //     read before its time is in delays.
 //  3. An entry that was acknowledged is in none of these, and is not delivered again.
-//  4. If there is something to deliver and a consumer that can take it, then a read is under way or a retry is
-//     scheduled (the reverse of a stalled subscription).
+//  4. If there is something to deliver and a consumer that can take it, then a read is under way, or scheduled after a
+//     failure or for when the rates allow it (the reverse of a stalled subscription).
 //  5. While the replay set is not empty no read ahead starts, so that what is given back comes first. Key_Shared: while
 //     entries wait that could be delivered (keyed).
 type subscription struct {
@@ -61,8 +61,9 @@ type subscription struct {
 	consumers []*Consumer // by priority level, then order of connection (failover: name)
 	active    *Consumer   // of Exclusive and Failover
 	takeover  takeover
-	keys      *keyed // of Key_Shared, else nil
-	delays    delays // of Shared and Key_Shared
+	keys      *keyed         // of Key_Shared, else nil
+	delays    delays         // of Shared and Key_Shared
+	rates     *dispatchRates // nil: no limits
 	ended     bool
 	seeks     int
 	transient bool         // of a topic that is not persistent
@@ -110,6 +111,9 @@ func newSubscription(t *Topic, name string, durable bool) *subscription {
 	}
 	s.setUp(&t.env.Options, t.env.Metrics, t.env.Logger.With("subscription", name))
 	s.setUpBrokerShare(t.env.Unacked)
+	if t.name.IsPersistent() {
+		s.setUpRates(t.rate)
+	}
 	return s
 }
 
@@ -287,6 +291,7 @@ func (s *subscription) end() {
 	s.settleBrokerShare()
 	s.read.forget(s)
 	s.delays.clear()
+	s.rates.stop()
 	s.takeover.stop()
 	if s.keys != nil {
 		s.keys.clear()

@@ -72,7 +72,8 @@ type Topic struct {
 	access    access
 	outboxes  map[Sink]*outbox
 	slots     map[string]*slot
-	dedup     *dedup // nil: off
+	rate      *RateLimit // of dispatch, shared by the subscriptions; nil: no limit
+	dedup     *dedup     // nil: off
 	pub       publishing
 	numbering numbering
 	closing   closing
@@ -99,6 +100,7 @@ func Open(env Env, name protocol.TopicName, done func(*Topic, error)) {
 		producers: make(map[string]*Producer),
 		outboxes:  make(map[Sink]*outbox),
 		slots:     make(map[string]*slot),
+		rate:      newDispatchLimit(env.Options.DispatchRatePerTopic),
 	}
 	t.env.Logger = env.Logger.With("topic", t.text)
 	t.env.Ledger.Listener = listener{t}
