@@ -9,7 +9,7 @@ SWEEPS   ?= 25
 SEEDS    ?= 2000
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench properties mutations storage stress chaos campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench sweep cost properties mutations storage stress chaos campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -68,12 +68,14 @@ properties: ## the tests over random operations, SEEDS seeds each
 mutations: ## put one fault after the other into the code: each must make a property fail
 	$(GO) build -C tools -o ../$(BIN)/mutate ./mutate && ./$(BIN)/mutate pkg/topic
 
-SWEEP = $(GO) run ./cmd/bench -bin ../$(BIN) -producers 500 -size 128 -consumers 20 -count $(SWEEP_COUNT)
-SWEEP_COUNT ?= 1000000
+SWEEP_COUNT ?= 300000
+COST_COUNT ?= 200000
 
-sweep: build ## bench with 500 producers and 20 consumers over numIOThreads, then over dispatcherMaxReadBatchSize
-	cd integration && for n in 1 2 4 8 16 32; do echo "numIOThreads=$$n"; $(SWEEP) -broker-set numIOThreads=$$n || exit 1; done
-	cd integration && for n in 100 250 500 750 1000; do echo "dispatcherMaxReadBatchSize=$$n"; $(SWEEP) -broker-set dispatcherMaxReadBatchSize=$$n || exit 1; done
+sweep: build ## a row for each numIOThreads, then for each dispatcherMaxReadBatchSize: 500 producers, 20 Key_Shared consumers
+	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -producers 500 -count $(SWEEP_COUNT) sweep
+
+cost: build ## what a delivered message costs, by subscriptions, consumers and acks, and what an unacknowledged one keeps
+	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -count $(COST_COUNT) cost
 
 connections: build ## memory of 10,000 idle connections, and 5,000 clients that all come back at once
 	cd integration && $(GO) run ./cmd/connections -bin ../$(BIN)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 
+	"geminga/integration/harness"
 	"geminga/pkg/eventloop"
 	"geminga/pkg/protocol"
 	"geminga/rpc/pulsarpb"
@@ -117,5 +120,40 @@ func (s *session) handshake() error {
 	}
 	out, err := protocol.AppendCommand(s.out, &reply)
 	s.out = out
+	return err
+}
+
+// measureBare loads a bare loop, which is a process of its own, too.
+func measureBare(ctx context.Context, o options) (result, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return result{}, err
+	}
+	addr, err := harness.FreeAddr()
+	if err != nil {
+		return result{}, err
+	}
+	p := &harness.Proc{Name: "bare", Args: []string{exe, "-bare-server", addr}, Log: filepath.Join(o.dir, "bare.log")}
+	if err := p.Start(); err != nil {
+		return result{}, err
+	}
+	defer p.Kill()
+	if err := listening(addr); err != nil {
+		return result{}, err
+	}
+	o.reading.consumers, o.profile = 0, ""
+	return load(ctx, o, addr, daemons{broker: p})
+}
+
+// listening waits until somebody accepts connections, for ten seconds at most.
+func listening(addr string) error {
+	var err error
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		var c net.Conn
+		if c, err = net.Dial("tcp", addr); err == nil {
+			return c.Close()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	return err
 }

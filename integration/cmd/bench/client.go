@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -91,75 +91,55 @@ func (c *conn) next() error {
 	return c.frame.Parse(c.buf[:size])
 }
 
-// firstSequence makes every sequence id of a run take five bytes, so that one template serves all frames.
-const firstSequence = 1 << 28
+// drained tells that next will have to wait for the peer: what follows has not arrived.
+func (c *conn) drained() bool { return c.r.Buffered() < 4 }
 
-// template is a SEND frame whose sequence id can be replaced in place: the checksum does not cover the command.
-type template struct {
-	bytes []byte
-	at    int
-}
-
-func newTemplate(producer uint64, size int) (template, error) {
-	section, err := protocol.AppendSection(nil, &pulsarpb.MessageMetadata{
-		ProducerName: proto.String("bench"), SequenceId: proto.Uint64(0), PublishTime: proto.Uint64(1),
-	}, make([]byte, size))
-	if err != nil {
-		return template{}, err
-	}
-	b, err := protocol.AppendPayloadFrame(nil, &pulsarpb.BaseCommand{
-		Type: pulsarpb.BaseCommand_SEND.Enum(),
-		Send: &pulsarpb.CommandSend{ProducerId: &producer, SequenceId: proto.Uint64(firstSequence), NumMessages: proto.Int32(1)},
-	}, section)
-	if err != nil {
-		return template{}, err
-	}
-	want := protowire.AppendVarint(nil, firstSequence)
-	for i := range b {
-		if i+len(want) <= len(b) && string(b[i:i+len(want)]) == string(want) {
-			return template{b, i}, nil
+// valueOf returns what follows the tag of the first field num in f's command: its value, and the fields behind it.
+func valueOf(f *protocol.Frame, num protowire.Number) ([]byte, error) {
+	for b := f.Body; len(b) > 0; {
+		got, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
 		}
+		b = b[n:]
+		if got == num {
+			return b, nil
+		}
+		if n = protowire.ConsumeFieldValue(got, typ, b); n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		b = b[n:]
 	}
-	return template{}, errors.New("no sequence id in the frame")
-}
-
-// appendTo appends the frame with its n-th sequence id.
-func (t template) appendTo(out []byte, n int) []byte {
-	at := len(out) + t.at
-	out = append(out, t.bytes...)
-	v := uint64(firstSequence + n)
-	for i := range 4 {
-		out[at+i] = byte(v>>(7*i)) | 0x80
-	}
-	out[at+4] = byte(v >> 28)
-	return out
+	return nil, fmt.Errorf("%v without field %d", f.Type, num)
 }
 
 // sequenceOf reads the sequence id of the receipt in f.
 func sequenceOf(f *protocol.Frame) (uint64, error) {
-	for b := f.Body; len(b) > 0; {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return 0, protowire.ParseError(n)
-		}
-		b = b[n:]
-		if num == 2 {
-			v, _ := protowire.ConsumeVarint(b)
-			return v, nil
-		}
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return 0, protowire.ParseError(n)
-		}
-		b = b[n:]
+	b, err := valueOf(f, 2)
+	if err != nil {
+		return 0, err
 	}
-	return 0, errors.New("receipt without a sequence id")
+	v, n := protowire.ConsumeVarint(b)
+	return v, protowire.ParseError(n)
 }
 
-// entryOf reads ledger and entry of the message in f, for its acknowledgement.
-func entryOf(f *protocol.Frame) (*pulsarpb.MessageIdData, error) {
-	var cmd pulsarpb.BaseCommand
-	if err := f.Unmarshal(&cmd); err != nil {
+// idOf returns the encoded id of the message in f, which f owns.
+func idOf(f *protocol.Frame) ([]byte, error) {
+	b, err := valueOf(f, 2)
+	if err != nil {
 		return nil, err
 	}
-	return cmd.Message.GetMessageId(), nil
+	id, n := protowire.ConsumeBytes(b)
+	return id, protowire.ParseError(n)
+}
+
+// appendFrame appends the frame of a command without payload whose own fields are encoded in body.
+func appendFrame(out []byte, t protocol.Type, body []byte) []byte {
+	start := len(out)
+	out = append(out, 0, 0, 0, 0, 0, 0, 0, 0)
+	out = protowire.AppendVarint(protowire.AppendTag(out, 1, protowire.VarintType), uint64(t))
+	out = protowire.AppendBytes(protowire.AppendTag(out, protowire.Number(t), protowire.BytesType), body)
+	binary.BigEndian.PutUint32(out[start:], uint32(len(out)-start-4))
+	binary.BigEndian.PutUint32(out[start+4:], uint32(len(out)-start-8))
+	return out
 }

@@ -1,36 +1,42 @@
-// Command bench measures the publish path of a real cluster beside its limit.
+// Command bench measures brokerd in a real cluster: three bookied and one brokerd as processes, which it starts.
 //
-// It starts three bookied and one brokerd as processes, publishes unbatched messages from many connections, each with
-// a window of unanswered ones, and reads the CPU time and the bytes written of each process from the kernel. In the
-// same run it does the same against a bare loop: a process that only parses and acknowledges the same frames over the
-// same event loops. The ratio of the two says what the broker adds; absolute figures depend on the machine.
+//	bench          one measurement, beside a bare loop
+//	bench sweep    a row for each numIOThreads, then one for each dispatcherMaxReadBatchSize
+//	bench cost     what a delivered message costs: subscriptions, their types, consumers, acks; what an unacked one keeps
+//
+// Many connections publish unbatched messages, each with a window of unanswered ones; others consume them meanwhile. A
+// measurement ends when every subscription has received every message, and fails when the counts of producers,
+// consumers and brokerd do not agree. CPU time and bytes written of each process come from the kernel.
+//
+// The load generator is this process. It speaks the protocol without a client library, to be cheap, but it shares the
+// machine's CPUs with the daemons: rates and times are those of all of it together, only CPU times are of the daemons
+// alone. Producers go as fast as their windows let them, so times are those of a system at its limit: most of
+// it is waiting behind the windows of the others.
+//
+// The bare loop of the first form is a process that only parses and acknowledges the same frames over the same event
+// loops. The ratio of the two says what the broker adds; absolute figures depend on the machine.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
+	"os/signal"
 	"runtime"
+	"syscall"
 	"time"
-
-	"geminga/integration/harness"
 )
 
-type options struct {
-	bin, dir          string
-	producers, window int
-	count, size       int
-	consumers         int
-	brokerSets        harness.Sets
-	bookieSets        harness.Sets
-	bareServer        string
-	profile           string
+func main() {
+	o := parse()
+	if err := run(o, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
 }
 
-func main() {
+func parse() options {
 	var o options
 	flag.StringVar(&o.bin, "bin", "../bin", "directory of the built daemons")
 	flag.StringVar(&o.dir, "dir", "", "directory for data and logs; empty: a temporary one")
@@ -38,37 +44,62 @@ func main() {
 	flag.IntVar(&o.window, "window", 100, "unanswered messages per producer")
 	flag.IntVar(&o.count, "count", 1_000_000, "messages in all, after a warm-up of a tenth of it")
 	flag.IntVar(&o.size, "size", 128, "payload bytes")
-	flag.IntVar(&o.consumers, "consumers", 0, "consumers of one Shared subscription that receive meanwhile")
+	flag.IntVar(&o.keys, "keys", 10_000, "different keys of messages")
+	flag.StringVar(&o.reading.kind, "subscription", "Shared", "Exclusive, Failover, Shared or Key_Shared")
+	flag.IntVar(&o.reading.subscriptions, "subscriptions", 1, "subscriptions, each of which receives everything")
+	flag.IntVar(&o.reading.consumers, "consumers", 0, "consumers of each subscription, a connection each; 0: nobody subscribes")
+	flag.StringVar(&o.reading.acks, "acks", acksGrouped, "single, grouped (100 ids a command), cumulative (each 100th) or none")
+	flag.IntVar(&o.unacked, "unacked", 0, "measure the memory that as many unacknowledged messages keep, and nothing else")
+	flag.DurationVar(&o.limit, "limit", 3*time.Minute, "time for one measurement")
 	flag.Var(&o.brokerSets, "broker-set", "name=value for brokerd")
 	flag.Var(&o.bookieSets, "bookie-set", "name=value for bookied")
 	flag.StringVar(&o.bareServer, "bare-server", "", "serve the bare loop on this address (used by bench itself)")
 	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of the daemons during the measurement to this directory")
 	flag.Parse()
-	if err := run(o); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	return o
 }
 
-func run(o options) error {
+func run(o options, args []string) error {
 	if o.bareServer != "" {
 		return serveBare(o.bareServer)
 	}
-	if o.dir == "" {
-		dir, err := os.MkdirTemp("", "geminga-bench-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		o.dir = dir
+	if err := o.validate(); err != nil {
+		return err
 	}
-	fmt.Printf("%d producers × window %d, %d messages of %d bytes, unbatched; %d CPUs, %s\n",
-		o.producers, o.window, o.count, o.size, runtime.NumCPU(), runtime.Version())
-	bare, err := measureBare(o)
+	dir, err := os.MkdirTemp(o.dir, "geminga-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	o.dir = dir
+	if o.profile != "" {
+		o.brokerSets = append(o.brokerSets, "pprofEnabled=true")
+		o.bookieSets = append(o.bookieSets, "pprofEnabled=true")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Printf("%d producers × window %d, %d bytes unbatched; %d CPUs, shared by three bookied, brokerd and the load generator; %s\n\n",
+		o.producers, o.window, o.size, runtime.NumCPU(), runtime.Version())
+	switch mode := append(args, "")[0]; {
+	case mode == "sweep":
+		return sweep(ctx, o)
+	case mode == "cost":
+		return cost(ctx, o)
+	case mode != "":
+		return fmt.Errorf("%q is neither sweep nor cost", mode)
+	case o.unacked > 0:
+		return unacked(ctx, o)
+	}
+	return compare(ctx, o)
+}
+
+// compare measures a cluster beside the bare loop.
+func compare(ctx context.Context, o options) error {
+	bare, err := measureBare(ctx, o)
 	if err != nil {
 		return fmt.Errorf("bare loop: %w", err)
 	}
-	real, err := measureCluster(o)
+	real, err := measureCluster(ctx, o)
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
@@ -76,113 +107,11 @@ func run(o options) error {
 	return nil
 }
 
-// result is what one measurement gave.
-type result struct {
-	elapsed   time.Duration
-	received  int64
-	broker    harness.Usage
-	bookies   harness.Usage
-	loadCPU   time.Duration
-	mallocs   float64
-	allocated float64
-}
-
-func measureBare(o options) (result, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return result{}, err
-	}
-	addr, err := harness.FreeAddr()
-	if err != nil {
-		return result{}, err
-	}
-	p := &harness.Proc{Name: "bare", Args: []string{exe, "-bare-server", addr}, Log: filepath.Join(o.dir, "bare.log")}
-	if err := p.Start(); err != nil {
-		return result{}, err
-	}
-	defer p.Kill()
-	if err := listening(addr); err != nil {
-		return result{}, err
-	}
-	o.consumers, o.profile = 0, ""
-	return load(o, addr, func() (harness.Usage, harness.Usage, error) {
-		u, err := harness.UsageOf(p.PID())
-		return u, harness.Usage{}, err
+// measureCluster loads a new cluster.
+func measureCluster(ctx context.Context, o options) (r result, err error) {
+	err = withCluster(ctx, o, func(addr string, d daemons) error {
+		r, err = load(ctx, o, addr, d)
+		return err
 	})
-}
-
-// listening waits until somebody accepts connections, for ten seconds at most.
-func listening(addr string) error {
-	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		var c net.Conn
-		if c, err = net.Dial("tcp", addr); err == nil {
-			return c.Close()
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return err
-}
-
-func measureCluster(o options) (result, error) {
-	if o.profile != "" {
-		o.brokerSets = append(o.brokerSets, "pprofEnabled=true")
-		o.bookieSets = append(o.bookieSets, "pprofEnabled=true")
-	}
-	c, err := harness.NewCluster(harness.Options{
-		Bin: o.bin, Dir: o.dir, Bookies: 3, Brokers: 1, BrokerSets: o.brokerSets, BookieSets: o.bookieSets,
-	})
-	if err != nil {
-		return result{}, err
-	}
-	defer c.Kill()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := c.Start(ctx); err != nil {
-		return result{}, err
-	}
-	broker := c.Brokers[0]
-	usage := func() (harness.Usage, harness.Usage, error) {
-		b, err := harness.UsageOf(broker.PID())
-		if err != nil {
-			return b, b, err
-		}
-		var sum harness.Usage
-		for _, p := range c.Bookies {
-			u, err := harness.UsageOf(p.PID())
-			if err != nil {
-				return b, sum, err
-			}
-			sum = sum.Plus(u)
-		}
-		return b, sum, nil
-	}
-	r, err := load(o, c.URLs[0][len("pulsar://"):], usage, append([]*harness.Proc{broker}, c.Bookies...)...)
-	if err != nil {
-		return r, fmt.Errorf("%w\n%s", err, c.Logs(20))
-	}
-	return r, nil
-}
-
-func report(o options, bare, real result) {
-	million := float64(o.count) / 1e6
-	row := func(name, unit string, b, r float64) {
-		ratio := "-"
-		if b > 0 {
-			ratio = fmt.Sprintf("%.1f", r/b)
-		}
-		fmt.Printf("| %-34s | %10.2f | %10.2f | %6s | %s\n", name, b, r, ratio, unit)
-	}
-	fmt.Printf("| %-34s | %10s | %10s | %6s |\n", "", "bare loop", "Geminga", "ratio")
-	row("throughput", "thousand messages/s", float64(o.count)/bare.elapsed.Seconds()/1e3, float64(o.count)/real.elapsed.Seconds()/1e3)
-	row("CPU of brokerd", "s per million messages", bare.broker.CPU.Seconds()/million, real.broker.CPU.Seconds()/million)
-	row("CPU of the three bookied", "s per million messages", 0, real.bookies.CPU.Seconds()/million)
-	row("CPU of the load generator", "s per million messages", bare.loadCPU.Seconds()/million, real.loadCPU.Seconds()/million)
-	payload := float64(o.count) * float64(o.size)
-	row("written to disk, all replicas", "bytes per byte of payload", 0, float64(real.bookies.Written)/payload)
-	row("heap allocations of brokerd", "per message", 0, real.mallocs/float64(o.count))
-	row("heap bytes of brokerd", "per message", 0, real.allocated/float64(o.count))
-	if o.consumers > 0 {
-		row("delivered while publishing", "share of published", 0, float64(real.received)/float64(o.count))
-	}
+	return r, err
 }
