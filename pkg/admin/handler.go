@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/pprof"
+
+	"geminga/pkg/protocol"
 )
 
 const maxBody = 64 << 10
@@ -68,18 +70,11 @@ func (h *handler) routeBroker() {
 	h.mux.HandleFunc("GET /admin/v2/clusters", h.serveClusters)
 	h.mux.HandleFunc("GET /admin/v2/namespaces/{tenant}/{namespace}/topics", h.serveTopics)
 	h.mux.HandleFunc("GET /admin/v2/persistent/{tenant}/{namespace}", h.serveTopics)
-	const topicPath = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
-	h.mux.HandleFunc("PUT "+topicPath, h.createTopic)
-	h.mux.HandleFunc("GET "+topicPath+"/stats", h.serveStats)
-	h.mux.HandleFunc("GET "+topicPath+"/internalStats", h.serveInternalStats)
-	h.mux.HandleFunc("GET "+topicPath+"/partitions", h.servePartitions)
-	h.mux.HandleFunc("PUT "+topicPath+"/partitions", h.createPartitions)
-	h.mux.HandleFunc("POST "+topicPath+"/partitions", h.updatePartitions)
-	h.routeStored(topicPath)
+	h.routeTopics(protocol.Persistent)
+	h.routeTopics(protocol.NonPersistent)
 	h.routeNamespaces()
 	h.routeConfiguration()
 	h.routePublishRates()
-	h.mux.HandleFunc("GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", h.serveLookup)
 }
 
 // ServeHTTP bounds the request, and answers what has no route in JSON.

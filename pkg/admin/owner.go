@@ -78,6 +78,8 @@ func (h *handler) deleteAnywhere(ctx context.Context, s Stored, name protocol.To
 		return err
 	case at.Here:
 		return s.DeleteTopic(ctx, name, force)
+	case at.WebURL == "":
+		return fmt.Errorf("%w: %s", errNoWebURL, at.ServiceURL)
 	}
 	target := fmt.Sprintf("%s/admin/v2/%s/%s/%s/%s?force=%t&%s=%t", at.WebURL, name.Domain, name.Tenant,
 		name.NamespaceName().Local(), url.PathEscape(name.Local), force, queryAuthoritative, !at.Owned)

@@ -125,6 +125,9 @@ func TestDeletePartitionsElsewhere(t *testing.T) {
 			t.Errorf("%d %s, asked %q", code, body, asked)
 		}
 	}
+	if code, body := do(h, "DELETE", strings.Replace(path, "there", "mute", 1), ""); code != 503 || !strings.Contains(body, errNoWebURL.Error()) {
+		t.Errorf("broker without HTTP: %d %s", code, body)
+	}
 	server.Close()
 	if code, body := do(h, "DELETE", path, ""); code != 503 {
 		t.Errorf("broker gone: %d %s", code, body)

@@ -12,7 +12,7 @@ import (
 	"geminga/pkg/protocol"
 )
 
-// Stored works on topics that exist, on the broker that serves them.
+// Stored works on topics that exist, on the broker that serves them; topics that are not persistent exist while they are open.
 type Stored interface {
 	DeleteTopic(ctx context.Context, name protocol.TopicName, force bool) error
 	// DeletePartitions calls remove for each partition, which may be on another broker.
@@ -22,21 +22,26 @@ type Stored interface {
 	ReadEntry(ctx context.Context, name protocol.TopicName, ledger, entry int64) (broker.StoredEntry, error)
 }
 
-func (h *handler) routeStored(topicPath string) {
-	h.mux.HandleFunc("DELETE "+topicPath, h.withStored(
+// routeOpen are the paths of what every topic has.
+func (h *handler) routeOpen(handle topicRoutes) {
+	handle("DELETE", "", h.withStored(
 		func(s Stored, name protocol.TopicName, w http.ResponseWriter, r *http.Request) error {
 			return answerDone(w, s.DeleteTopic(r.Context(), name, forced(r)))
 		}))
-	h.mux.HandleFunc("DELETE "+topicPath+"/partitions", h.deletePartitions)
-	h.mux.HandleFunc("GET "+topicPath+"/subscriptions", h.withStored(
+	handle("GET", "/subscriptions", h.withStored(
 		func(s Stored, name protocol.TopicName, w http.ResponseWriter, r *http.Request) error {
 			return answer(w)(s.Subscriptions(r.Context(), name))
 		}))
-	h.mux.HandleFunc("DELETE "+topicPath+"/subscription/{subscription}", h.withStored(
+	handle("DELETE", "/subscription/{subscription}", h.withStored(
 		func(s Stored, name protocol.TopicName, w http.ResponseWriter, r *http.Request) error {
 			return answerDone(w, s.DeleteSubscription(r.Context(), name, r.PathValue("subscription"), forced(r)))
 		}))
-	h.mux.HandleFunc("GET "+topicPath+"/ledger/{ledger}/entry/{entry}", h.withStored(serveEntry))
+}
+
+// routeStored are the paths of what only persistent topics have.
+func (h *handler) routeStored(handle topicRoutes) {
+	handle("DELETE", "/partitions", h.deletePartitions)
+	handle("GET", "/ledger/{ledger}/entry/{entry}", h.withStored(serveEntry))
 }
 
 func (h *handler) withStored(

@@ -11,9 +11,40 @@ import (
 
 const maxPartitions = 10_000
 
+// pathDomain is the path value that says whether a topic is persistent.
+const pathDomain = "domain"
+
+// topicRoutes adds what is served below the path of a topic.
+type topicRoutes func(method, below string, serve http.HandlerFunc)
+
+// routeTopics are the paths of the topics of a domain. Those that are not persistent have nothing that is stored.
+func (h *handler) routeTopics(domain string) {
+	below := func(root string) topicRoutes {
+		return func(method, below string, serve http.HandlerFunc) {
+			pattern := method + " " + root + "/" + domain + "/{tenant}/{namespace}/{topic}" + below
+			h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+				r.SetPathValue(pathDomain, domain)
+				serve(w, r)
+			})
+		}
+	}
+	below("/lookup/v2/topic")("GET", "", h.serveLookup)
+	handle := below("/admin/v2")
+	handle("GET", "/stats", h.serveStats)
+	handle("GET", "/internalStats", h.serveInternalStats)
+	handle("GET", "/partitions", h.servePartitions)
+	h.routeOpen(handle)
+	if domain == protocol.Persistent {
+		handle("PUT", "", h.createTopic)
+		handle("PUT", "/partitions", h.createPartitions)
+		handle("POST", "/partitions", h.updatePartitions)
+		h.routeStored(handle)
+	}
+}
+
 // topicOf parses the topic that a path names.
 func topicOf(r *http.Request) (protocol.TopicName, error) {
-	return protocol.ParseTopicName(protocol.Persistent + "://" + r.PathValue("tenant") + "/" + r.PathValue("namespace") + "/" +
+	return protocol.ParseTopicName(r.PathValue(pathDomain) + "://" + r.PathValue("tenant") + "/" + r.PathValue("namespace") + "/" +
 		r.PathValue("topic"))
 }
 

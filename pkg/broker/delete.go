@@ -20,10 +20,6 @@ var ErrPartitioned = errors.New("topic is partitioned")
 // open returns a topic that exists, on the broker that serves it. done comes on the topic's executor, errors on any.
 func (d Directory) open(name protocol.TopicName, done func(*hosted, error)) {
 	s := d.server
-	if !name.IsPersistent() {
-		done(nil, errNotPersistent)
-		return
-	}
 	s.owners.lookup(name, true, func(p place, err error) {
 		switch {
 		case err != nil:
@@ -31,7 +27,7 @@ func (d Directory) open(name protocol.TopicName, done func(*hosted, error)) {
 		case p.bundle == nil:
 			done(nil, fmt.Errorf("%w: %s", errNotOwner, p.url))
 		default:
-			s.topics.openIf(s.isStored, name, p.bundle, done)
+			s.topics.openIf(s.isThere, name, p.bundle, done)
 		}
 	})
 }
@@ -80,7 +76,8 @@ func (d Directory) DeletePartitions(ctx context.Context, name protocol.TopicName
 	return outcome.Err
 }
 
-// Subscriptions returns the names of the durable subscriptions of a topic.
+// Subscriptions returns the names of the durable subscriptions of a topic; of one that is not persistent, those that are
+// called so by their consumers.
 func (d Directory) Subscriptions(ctx context.Context, name protocol.TopicName) ([]string, error) {
 	return await(ctx, "subscriptions of "+name.String(), func(done func([]string, error)) {
 		d.open(name, func(h *hosted, err error) {

@@ -125,12 +125,13 @@ func (d Directory) SetPublishRate(ctx context.Context, ns protocol.NamespaceName
 	case !r.exists():
 		return ErrNoNamespace
 	}
-	policies, rates := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	if text := r.fields[fieldPolicies]; text != nil && json.Unmarshal(text, &policies) != nil {
-		return ErrBadPolicies
+	policies, err := objectIn(r.fields[fieldPolicies])
+	if err != nil {
+		return err
 	}
-	if text := policies[fieldPublishRate]; text != nil && json.Unmarshal(text, &rates) != nil {
-		return ErrBadPolicies
+	rates, err := objectIn(policies[fieldPublishRate])
+	if err != nil {
+		return err
 	}
 	delete(rates, d.server.opts.ClusterName)
 	if rate != nil {
@@ -146,4 +147,16 @@ func (d Directory) SetPublishRate(ctx context.Context, ns protocol.NamespaceName
 		return err
 	}
 	return d.put(ctx, metadata.NamespaceKey(ns.Tenant, ns.Local()), r.version, r.fields, errMetadata)
+}
+
+// objectIn decodes a JSON object; nothing, and null, which clients write for what they leave open, are an empty one.
+func objectIn(text json.RawMessage) (map[string]json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if text != nil && json.Unmarshal(text, &fields) != nil {
+		return nil, ErrBadPolicies
+	}
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	return fields, nil
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"geminga/pkg/bookietest"
@@ -65,4 +66,22 @@ func TestNamespaceRates(t *testing.T) {
 		t.Errorf("%t %v", ok, err)
 	}
 	p.lookup(name(1)) // its bundles are untouched
+}
+
+// Policies that leave the rate open, as clients write them, can be given one.
+func TestNamespaceRateOfNull(t *testing.T) {
+	s, _ := start(t)
+	d, want := s.Directory(), Rate{Messages: 3}
+	for i, policies := range []string{``, `null`, `{}`, `{"publishMaxMessageRate":null}`, `{"publishMaxMessageRate":{}}`} {
+		ns := parse(t, fmt.Sprintf("persistent://public/n%d/x", i)).NamespaceName()
+		if err := d.CreateNamespace(t.Context(), ns, []byte(policies)); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.SetPublishRate(t.Context(), ns, &want); err != nil {
+			t.Errorf("%s: %v", policies, err)
+		}
+		if r, ok, err := d.PublishRate(t.Context(), ns); r != want || !ok || err != nil {
+			t.Errorf("%s: %v %t %v", policies, r, ok, err)
+		}
+	}
 }

@@ -54,8 +54,13 @@ func getPartitions(store managedledger.Store, n protocol.TopicName, done func(pa
 	})
 }
 
-// isStored reports whether the metadata has a persistent topic. done comes on a goroutine of the store.
-func (s *Server) isStored(n protocol.TopicName, done func(bool, error)) {
+// isThere reports whether there is a topic: the metadata has it or, if it is not persistent, it is open here. done comes on
+// any goroutine.
+func (s *Server) isThere(n protocol.TopicName, done func(bool, error)) {
+	if !n.IsPersistent() {
+		done(s.topics.serving(n.String()) != nil, nil)
+		return
+	}
 	s.opts.Store.Get(topic.Key(n), func(item metadata.Item, err error) {
 		if err != nil {
 			err = fmt.Errorf("%w: %w", errMetadata, err)
@@ -64,10 +69,10 @@ func (s *Server) isStored(n protocol.TopicName, done func(bool, error)) {
 	})
 }
 
-// exists reports whether clients may use a persistent topic that must not be made for them: it is stored, or it is a
-// partition, used before or not, of a topic that has so many. done comes on a goroutine of the store.
+// exists reports whether clients may use a topic that must not be made for them: it is there, or it is a partition, used
+// before or not, of a topic that has so many. done comes on any goroutine.
 func (s *Server) exists(n protocol.TopicName, done func(bool, error)) {
-	s.isStored(n, func(ok bool, err error) {
+	s.isThere(n, func(ok bool, err error) {
 		if ok || err != nil || n.Partition < 0 {
 			done(ok, err)
 			return

@@ -90,23 +90,14 @@ func (ts *topics) get(name protocol.TopicName, create bool, done func(*hosted, e
 		done(nil, errNotOwner)
 		return
 	}
-	mayMake := s.mayMake(create)
-	if !name.IsPersistent() {
-		if !mayMake && ts.serving(name.String()) == nil {
-			done(nil, fmt.Errorf("%s: %w", name, errNoSuchTopic))
-			return
-		}
+	if s.mayMake(create) {
 		ts.open(name, b, done)
 		return
 	}
-	if !mayMake {
-		ts.openIf(s.exists, name, b, done)
-		return
-	}
-	ts.open(name, b, done)
+	ts.openIf(s.exists, name, b, done)
 }
 
-// existence is isStored or exists.
+// existence is isThere or exists.
 type existence func(protocol.TopicName, func(bool, error))
 
 // openIf opens a topic only if it is there. What it knows is too old when a topic was deleted meanwhile.

@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"geminga/pkg/topic"
 	"geminga/rpc/pulsarpb"
 )
 
@@ -57,5 +59,33 @@ func TestTransientTopic(t *testing.T) {
 	}
 	if left := recordsLeft(t, cluster.Client()); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// Administrators see topics that are not persistent while they are open, and can end them.
+func TestTransientTopicDirectory(t *testing.T) {
+	s, _ := start(t)
+	d, ctx, n := s.Directory(), t.Context(), parse(t, "non-persistent://public/default/t")
+	if _, err := d.TopicStats(ctx, n); !errors.Is(err, ErrNoSuchTopic) {
+		t.Errorf("before its first use: %v", err)
+	}
+	p := connect(t, s)
+	p.producer(n.String(), 1, "")
+	p.publish(1, 0, "a")
+	if st, err := d.TopicStats(ctx, n); err != nil || st.MsgInCounter != 1 {
+		t.Errorf("%d messages, %v", st.MsgInCounter, err)
+	}
+	if _, err := d.ReadEntry(ctx, n, 0, 0); !errors.Is(err, topic.ErrNoEntry) {
+		t.Errorf("an entry: %v", err)
+	}
+	if err := d.DeleteTopic(ctx, n, false); !errors.Is(err, topic.ErrInUse) {
+		t.Errorf("deleted in use: %v", err)
+	}
+	if err := d.DeleteTopic(ctx, n, true); err != nil {
+		t.Fatal(err)
+	}
+	p.expect(pulsarpb.BaseCommand_CLOSE_PRODUCER)
+	if _, err := d.TopicStats(ctx, n); !errors.Is(err, ErrNoSuchTopic) {
+		t.Errorf("after its end: %v", err)
 	}
 }
