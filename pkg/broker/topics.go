@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -337,23 +336,4 @@ func (ts *topics) serving(text string) *hosted {
 		return h
 	}
 	return nil
-}
-
-// closeAll closes every topic and waits until ctx ends.
-func (ts *topics) closeAll(ctx context.Context) error {
-	all := ts.all(nil)
-	done := make(chan error, len(all))
-	for _, h := range all {
-		ts.unload(h, func(err error) { done <- err })
-	}
-	var errs []error
-	for range all {
-		select {
-		case err := <-done:
-			errs = append(errs, err)
-		case <-ctx.Done():
-			return errors.Join(append(errs, fmt.Errorf("broker: closing topics: %w", ctx.Err()))...)
-		}
-	}
-	return errors.Join(errs...)
 }
