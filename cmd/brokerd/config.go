@@ -110,7 +110,6 @@ func (c *config) registerBroker(s *settings.Set) {
 	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn").In("entries")
 	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit").In("messages")
 	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit").In("messages")
-	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, settings.Range{Min: 0, Max: unlimited}, "producers of a topic; 0: no limit").In("producers")
 }
 
 // parseConfig reads the flags that the commands share.

@@ -10,9 +10,14 @@ import (
 	"geminga/pkg/topic"
 )
 
-// registerDispatch has the settings of the rates of dispatch, of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
+// registerDispatch has the settings of how many may use a topic, of the rates of dispatch, of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
 func (c *config) registerDispatch(s *settings.Set) {
 	t := &c.options.Topic
+	count := settings.Range{Min: 0, Max: unlimited}
+	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, count, "producers of a topic; 0: no limit").In("producers")
+	s.Int(&t.MaxConsumersPerTopic, "maxConsumersPerTopic", 0, count, "consumers of all subscriptions of a topic; 0: no limit").In("consumers")
+	s.Int(&t.MaxConsumersPerSubscription, "maxConsumersPerSubscription", 0, count, "consumers of a subscription; 0: no limit").In("consumers")
+	s.Int(&t.MaxSubscriptionsPerTopic, "maxSubscriptionsPerTopic", 0, count, "subscriptions of a topic; those that exist stay; 0: no limit").In("subscriptions")
 	s.Int(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages")
 	s.Func("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "0.16", "part of maxUnackedMessagesPerBroker: a subscription with no more than this goes on",
 		fraction(&t.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked))

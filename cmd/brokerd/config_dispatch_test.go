@@ -21,6 +21,10 @@ func TestDispatchSettings(t *testing.T) {
 		return c.options.Topic
 	}
 	for set, change := range map[string]func(*topic.Options){
+		"maxProducersPerTopic=3":                              func(o *topic.Options) { o.MaxProducersPerTopic = 3 },
+		"maxConsumersPerTopic=4":                              func(o *topic.Options) { o.MaxConsumersPerTopic = 4 },
+		"maxConsumersPerSubscription=5":                       func(o *topic.Options) { o.MaxConsumersPerSubscription = 5 },
+		"maxSubscriptionsPerTopic=6":                          func(o *topic.Options) { o.MaxSubscriptionsPerTopic = 6 },
 		"dispatchThrottlingRatePerTopicInMsg=7":               func(o *topic.Options) { o.DispatchRatePerTopic.Messages = 7 },
 		"dispatchThrottlingRatePerTopicInByte=8":              func(o *topic.Options) { o.DispatchRatePerTopic.Bytes = 8 },
 		"dispatchThrottlingRatePerTopicInByte=-1":             func(*topic.Options) {},

@@ -95,9 +95,10 @@ func (k *consumer) register(probed bool) {
 		Address: k.c.remote, ClientVersion: k.c.clientVersion, Sink: &k.c.sink,
 	}
 	h.t.Subscribe(r, func(t *topic.Consumer, err error) {
-		taken := errors.Is(err, topic.ErrConsumerBusy) || errors.Is(err, topic.ErrConsumerAssign)
+		full := errors.Is(err, topic.ErrTooManyConsumers)
+		taken := full || errors.Is(err, topic.ErrConsumerBusy) || errors.Is(err, topic.ErrConsumerAssign)
 		if taken && !probed {
-			k.c.server.probe(h.subscribers(k.subscription), k.c, func(gone bool) {
+			k.c.server.probe(h.subscribers(k.subscription, full), k.c, func(gone bool) {
 				if gone {
 					h.exec.PostFunc(func() { k.register(true) })
 				} else {

@@ -65,6 +65,7 @@ func faults() []fault {
 		{topic.ErrProducerFenced, pulsarpb.ServerError_ProducerFenced},
 		{topic.ErrConsumerBusy, pulsarpb.ServerError_ConsumerBusy},
 		{topic.ErrTypeMismatch, pulsarpb.ServerError_ConsumerBusy},
+		{topic.ErrTooManyConsumers, pulsarpb.ServerError_ConsumerBusy},
 		{topic.ErrConsumerAssign, pulsarpb.ServerError_ConsumerAssignError},
 		{topic.ErrNotAllowed, pulsarpb.ServerError_NotAllowedError},
 		{topic.ErrNotSupported, pulsarpb.ServerError_NotAllowedError},

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,15 +69,20 @@ func (h *hosted) publishers(names ...string) []*conn {
 	return out
 }
 
-// subscribers returns the connections of the consumers of a subscription.
-func (h *hosted) subscribers(subscription string) []*conn {
+// subscribers returns the connections of the consumers of a subscription, or of all, each once.
+func (h *hosted) subscribers(subscription string, all bool) []*conn {
 	h.peers.mu.Lock()
 	defer h.peers.mu.Unlock()
-	var out []*conn
-	for k := range h.peers.consumers[subscription] {
-		out = append(out, k.c)
+	conns := map[*conn]struct{}{}
+	for name, set := range h.peers.consumers {
+		if !all && name != subscription {
+			continue
+		}
+		for k := range set {
+			conns[k.c] = struct{}{}
+		}
 	}
-	return out
+	return slices.Collect(maps.Keys(conns))
 }
 
 // probe is a question to a connection whether its client lives. A PING was sent; anything that arrives answers it.

@@ -20,6 +20,7 @@ var (
 	ErrBadSnapshot      = errors.New("damaged deduplication snapshot")
 	ErrBadRequest       = errors.New("malformed request")
 	ErrTooManyProducers = errors.New("too many producers")
+	ErrTooManyConsumers = errors.New("too many consumers")
 )
 
 // ErrDropped is the outcome of a message that was not stored and whose producer has been closed. Nothing goes to the

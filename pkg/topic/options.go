@@ -52,7 +52,10 @@ type Options struct {
 	BrokerDeduplicationMaxNumberOfProducers      int           // most producers in a snapshot
 	BrokerDeduplicationProducerInactivityTimeout time.Duration // after which a producer that is gone is forgotten
 
-	MaxProducersPerTopic int // 0: no limit
+	MaxProducersPerTopic        int // 0: no limit, as below
+	MaxConsumersPerTopic        int // of all subscriptions together
+	MaxConsumersPerSubscription int
+	MaxSubscriptionsPerTopic    int
 
 	ReadRetryMin time.Duration // first wait after a failed read; doubles
 	ReadRetryMax time.Duration
@@ -118,6 +121,9 @@ func (o *Options) Validate() error {
 	atLeast("brokerDeduplicationSnapshotInterval", int64(o.BrokerDeduplicationSnapshotInterval), 1)
 	atLeast("brokerDeduplicationProducerInactivityTimeout", int64(o.BrokerDeduplicationProducerInactivityTimeout), 1)
 	atLeast("maxProducersPerTopic", int64(o.MaxProducersPerTopic), 0)
+	atLeast("maxConsumersPerTopic", int64(o.MaxConsumersPerTopic), 0)
+	atLeast("maxConsumersPerSubscription", int64(o.MaxConsumersPerSubscription), 0)
+	atLeast("maxSubscriptionsPerTopic", int64(o.MaxSubscriptionsPerTopic), 0)
 	atLeast("readRetryMin", int64(o.ReadRetryMin), 1)
 	atLeast("readRetryMax", int64(o.ReadRetryMax), int64(o.ReadRetryMin))
 	return errors.Join(errs...)

@@ -56,6 +56,7 @@ func (s *subscription) closeConsumers(knows *Consumer) {
 			c.Sink.CloseConsumer(c.ID)
 		}
 	}
+	s.topic.consumers.Add(-int32(len(s.consumers)))
 	s.consumers, s.active, s.share = nil, nil, sharing{clock: s.share.clock}
 	s.settleBrokerShare()
 	s.takeover.stop()

@@ -100,6 +100,10 @@ func (t *Topic) Subscribe(r SubscribeRequest, done func(*Consumer, error)) {
 		return
 	}
 	if s == nil {
+		if err := t.mayOpenSlot(); err != nil {
+			done(nil, err)
+			return
+		}
 		s = t.openSlot(r.Subscription, r.Durable, r.Start, nil)
 	}
 	if s.durable != r.Durable {
@@ -143,6 +147,10 @@ func (t *Topic) CreateSubscription(name string, start ledger.Position, done func
 	t.use.count++
 	s := t.slots[name]
 	if s == nil {
+		if err := t.mayOpenSlot(); err != nil {
+			done(err)
+			return
+		}
 		s = t.openSlot(name, true, start, nil)
 	}
 	switch {
@@ -159,6 +167,14 @@ func (t *Topic) CreateSubscription(name string, start ledger.Position, done func
 			t.CreateSubscription(name, start, done)
 		})
 	}
+}
+
+// mayOpenSlot returns why there may not be one more subscription.
+func (t *Topic) mayOpenSlot() error {
+	if most := t.env.Options.MaxSubscriptionsPerTopic; most > 0 && len(t.slots) >= most {
+		return fmt.Errorf("%s has %d subscriptions: %w", t.text, most, ErrNotAllowed)
+	}
+	return nil
 }
 
 // openSlot opens the cursor of a subscription, on an executor of the subscription's own. done may be nil.

@@ -138,13 +138,30 @@ func (s *subscription) connect(r SubscribeRequest, done func(*Consumer, error)) 
 		s.topic.exec.PostFunc(func() { s.topic.Subscribe(r, done) })
 		return
 	}
-	c, err := s.add(&r)
+	c, err := s.admit(&r)
 	done(c, err)
 	if err == nil {
 		c.answered = true
 		s.announce()
 	}
 	s.pump()
+}
+
+// admit adds a consumer unless there are too many. Subscriptions of a topic do so at the same time, hence the reservation.
+func (s *subscription) admit(r *SubscribeRequest) (*Consumer, error) {
+	if most := s.opts.MaxConsumersPerSubscription; most > 0 && len(s.consumers) >= most {
+		return nil, fmt.Errorf("%q has %d consumers: %w", s.name, most, ErrTooManyConsumers)
+	}
+	most, n := s.opts.MaxConsumersPerTopic, s.topic.consumers.Add(1)
+	if most > 0 && int(n) > most {
+		s.topic.consumers.Add(-1)
+		return nil, fmt.Errorf("%s has %d consumers: %w", s.topic.text, most, ErrTooManyConsumers)
+	}
+	c, err := s.add(r)
+	if err != nil {
+		s.topic.consumers.Add(-1)
+	}
+	return c, err
 }
 
 func (s *subscription) add(r *SubscribeRequest) (*Consumer, error) {
@@ -223,6 +240,7 @@ func (s *subscription) remove(c *Consumer) {
 		return
 	}
 	s.consumers = slices.Delete(s.consumers, i, i+1)
+	s.topic.consumers.Add(-1)
 	s.connected.Store(int32(len(s.consumers)))
 	c.closed = true
 	if s.share.turn == c {

@@ -72,8 +72,9 @@ type Topic struct {
 	access    access
 	outboxes  map[Sink]*outbox
 	slots     map[string]*slot
-	rate      *RateLimit // of dispatch, shared by the subscriptions; nil: no limit
-	dedup     *dedup     // nil: off
+	consumers atomic.Int32 // of all subscriptions
+	rate      *RateLimit   // of dispatch, shared by the subscriptions; nil: no limit
+	dedup     *dedup       // nil: off
 	pub       publishing
 	numbering numbering
 	closing   closing
