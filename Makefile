@@ -80,8 +80,8 @@ cost: build ## what a delivered message costs, by subscriptions, consumers and a
 connections: build ## memory of 10,000 idle connections, and 5,000 clients that all come back at once
 	cd integration && $(GO) run ./cmd/connections -bin ../$(BIN)
 
-storage: ## the journal crashed, flipped and cut with SWEEPS times the usual seeds
-	$(GO) test ./pkg/journal -count=1 -timeout 60m -v -run 'TestCrashSweep|TestFaultSweep|TestBitFlips|TestTruncatedFiles|Summar' -journal.sweeps $(SWEEPS)
+storage: ## the journal crashed, flipped, cut and compared with a model, with SWEEPS times the usual seeds
+	$(GO) test ./pkg/journal -count=1 -timeout 60m -v -run 'TestCrashSweep|TestFaultSweep|TestBitFlips|TestTruncatedFiles|TestRandom|Summar' -journal.sweeps $(SWEEPS)
 
 stress: ## every unit test many times, to find flaky ones
 	$(GO) test -race -count=20 -timeout 60m ./pkg/...

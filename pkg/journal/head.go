@@ -2,7 +2,7 @@ package journal
 
 import "time"
 
-// headSize returns the bytes that the header and the head of a segment take now.
+// headSize bounds the bytes that the header and the head of a segment take.
 func headSize(groups []*Group) int64 {
 	size := int64(batchHeaderLen)
 	for _, g := range groups {
@@ -15,7 +15,7 @@ func headSize(groups []*Group) int64 {
 // bounds of its log and its stable values. With it no older segment is needed for anything but the entries in it.
 func (j *Journal) writeHead(groups []*Group, size int64) error {
 	w := &j.w
-	buf := j.tail.reserve(int(size))
+	buf := make([]byte, size) // mostly more than it takes: cuts are dropped, and what is released is not named
 	h := segmentHeader{id: j.id, segment: w.seg.number, first: w.batch, stamp: time.Now().UnixNano()}
 	if j.opts.SyncData {
 		h.flags = segmentSynced
@@ -35,16 +35,19 @@ func (j *Journal) writeHead(groups []*Group, size int64) error {
 			b.groups |= groupBit(g.id)
 		}
 	}
+	e.buf = e.buf[:padded(int64(e.n))] // the next batch begins where this one ends
 	e.finish(&b)
 	w.groups = b.groups
-	if err := j.put(buf, int(b.count), true); err != nil {
+	head := j.tail.reserve(segmentHeaderLen + len(e.buf))
+	copy(head, buf)
+	if err := j.put(head, int(b.count), true); err != nil {
 		return err
 	}
 	j.metrics.began()
 	return nil
 }
 
-// blank reports that there is nothing to say about a group.
+// blankLocked reports that there is nothing to say about a group.
 func (g *Group) blankLocked() bool {
 	return g.ops == 0 && g.lost == nil && g.log.first == 0 && g.kept.n == 0 && len(g.stable) == 0
 }
@@ -52,7 +55,7 @@ func (g *Group) blankLocked() bool {
 // silentLocked reports that a head need not name the group.
 func (g *Group) silentLocked() bool { return g.blankLocked() && len(g.cuts) == 0 && g.doubt == 0 }
 
-// stateSize is what encodeState will take.
+// stateSize bounds what encodeState will take.
 func (g *Group) stateSize() int64 {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

@@ -193,7 +193,8 @@ func (r *replay) skip(f *file, b bounds, off int64, expected uint64) (int64, boo
 	}
 	why := r.corrupt(off, fmt.Sprintf("batches %d to %d cannot be read", expected, h.number-1))
 	switch {
-	case h.number == expected:
+	case h.number == expected: // nothing is missing, but a summary could not say where it is
+		r.clean = false
 	case h.number == expected+1 && (r.chained || expected != f.header.first):
 		r.suspectBits(h.before, why, at)
 	default:
