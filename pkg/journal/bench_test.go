@@ -12,9 +12,10 @@ import (
 
 // BenchmarkAppend has groups append records of a size, each waiting for its own to be durable before the next, as a
 // Raft group does. Beside bytes/s it reports what the disk gives a bare loop of pwrite and fdatasync with batches of
-// the size that the journal came to write, measured right after it on a file of the same kind.
+// the size that the journal came to write, measured right after it on a file of the same kind, and the journal's share
+// of that.
 func BenchmarkAppend(b *testing.B) {
-	for _, size := range []int{128, 1 << 10, 16 << 10, 128 << 10} {
+	for _, size := range []int{128, 1 << 10, 8 << 10, 64 << 10} {
 		for _, groups := range []int{1, 8, 32} {
 			for _, sync := range []bool{true, false} {
 				b.Run(fmt.Sprintf("size=%s/groups=%d/sync=%v", human(size), groups, sync), func(b *testing.B) {
@@ -64,7 +65,9 @@ func benchAppend(b *testing.B, size, groups int, syncData bool) {
 	b.ReportMetric(perBatch, "records/batch")
 	mustClose(b, j)
 	batch := padded(batchHeaderLen + int64(perBatch*float64(recordHeaderLen+size)))
-	b.ReportMetric(bareLoop(b, batch, int(min(writes, 3000)), syncData)*perBatch*float64(size)/float64(batch)/1e6, "bare-MB/s")
+	bare := bareLoop(b, batch, int(min(writes, 3000)), syncData) * perBatch * float64(size) / float64(batch)
+	b.ReportMetric(bare/1e6, "bare-MB/s")
+	b.ReportMetric(float64(b.N)*float64(size)/b.Elapsed().Seconds()/bare, "of-bare")
 }
 
 // bareLoop returns the bytes a second of sequential writes, each synced, into a file allocated as segments are.
@@ -119,5 +122,40 @@ func BenchmarkGet(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkReadPiece reads pieces of large records: a ledger's entries in a proposal that has those of many.
+func BenchmarkReadPiece(b *testing.B) {
+	for _, from := range []string{"memory", "file"} {
+		for _, size := range []int{16 << 10, 256 << 10} {
+			for _, piece := range []uint32{1 << 10, 16 << 10} {
+				b.Run(fmt.Sprintf("record=%s/piece=%s/from=%s", human(size), human(int(piece)), from), func(b *testing.B) {
+					benchReadPiece(b, size, piece, from == "file")
+				})
+			}
+		}
+	}
+}
+
+func benchReadPiece(b *testing.B, size int, piece uint32, file bool) {
+	o := DefaultOptions(filepath.Join(b.TempDir(), "journal"))
+	if file {
+		o.TailSize = minTailSize
+	}
+	j := mustOpen(b, o)
+	defer mustClose(b, j)
+	g := j.Group(1)
+	const n = 16
+	for i := uint64(1); i <= n; i++ {
+		must(b, g.Append([]Record{record(1, i, size)}))
+	}
+	buf := make([]byte, 2*size)
+	b.SetBytes(int64(piece))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		_, err := g.ReadPiece(uint64(i%n)+1, Piece{uint32(size) - piece, piece}, buf)
+		must(b, err)
 	}
 }

@@ -154,6 +154,9 @@ func (g *Group) holds(index uint64) (place, error) {
 }
 
 func (g *Group) readPiece(index uint64, p place, piece Piece, buf []byte) ([]byte, error) {
+	if b, ok := g.recent(index, p.public(), piece, buf); ok {
+		return b, nil
+	}
 	h, b, err := g.read(index, p.public(), buf)
 	if err != nil {
 		return nil, err

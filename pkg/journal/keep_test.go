@@ -127,6 +127,39 @@ func TestKeepHeals(t *testing.T) {
 	mustClose(t, j)
 }
 
+// Damage that hides whose record it is is told under the index that was asked for, so that somebody can heal it.
+func TestDamagedHeaderIsNamed(t *testing.T) {
+	mem := vfs.NewMem()
+	j := mustOpen(t, testOptions(mem))
+	for i := uint64(1); i <= 4; i++ {
+		must(t, j.Group(7).Append([]Record{record(7, i, 200)}))
+	}
+	must(t, j.Group(7).CompactPrefix(2))
+	kept, inLog := placeOf(t, j.Group(7), 2), placeOf(t, j.Group(7), 3)
+	mustClose(t, j)
+	mustClose(t, mustOpen(t, testOptions(mem))) // from now on there is a summary, which says where they are
+	for _, p := range []Place{kept, inLog} {
+		flip(t, mem, filepath.Join(testDir, segmentName(p.Segment)), p.Offset+30, 4)
+	}
+	j = mustOpen(t, testOptions(mem))
+	defer mustClose(t, j)
+	g := j.Group(7)
+	_, read := g.ReadPiece(2, Piece{0, 1}, nil)
+	for _, c := range []struct {
+		err   error
+		index uint64
+	}{
+		{read, 2},
+		{g.Move([]Held{{Index: 2, Place: kept}}), 2},
+		{g.Get(3, new(Record)), 3},
+	} {
+		var why *CorruptError
+		if !errors.As(c.err, &why) || why.Group != 7 || why.Index != c.index {
+			t.Errorf("index %d: %v", c.index, c.err)
+		}
+	}
+}
+
 func placeOf(t *testing.T, g *Group, index uint64) (p Place) {
 	t.Helper()
 	g.Held(func(h Held) bool {

@@ -32,14 +32,45 @@ func (g *Group) load(index uint64, p Place, rec *Record) error {
 	return err
 }
 
-// read reads the record at p, which has to be that of index, as fetch does.
+// read reads the record at p, which has to be that of index, as fetch does. A *CorruptError names the index, also when
+// the damage hides whose record it was.
 func (g *Group) read(index uint64, p Place, buf []byte) (recordHeader, []byte, error) {
 	h, b, err := g.j.fetch(p, buf)
-	if err == nil && (h.group != g.id || h.index != index) {
+	var why *CorruptError
+	switch {
+	case errors.As(err, &why):
+		why.Group, why.Index = g.id, index
+	case err == nil && (h.group != g.id || h.index != index):
 		reason := fmt.Sprintf("holds index %d of group %d", h.index, h.group)
 		err = &CorruptError{g.id, index, p.Segment, p.Offset, reason}
 	}
 	return h, b, err
+}
+
+// recent returns a piece of a whole record from memory, where nothing but the header needs to be checked, and so nothing
+// else of a large record is looked at. False: the record has to be read. On the disk a piece cannot be checked alone.
+func (g *Group) recent(index uint64, p Place, piece Piece, buf []byte) ([]byte, bool) {
+	if piece.end() > uint64(p.Length) {
+		return nil, false
+	}
+	if need := max(recordHeaderLen, int(piece.Length)); cap(buf) < need {
+		buf = make([]byte, need)
+	}
+	var h recordHeader
+	head := buf[:recordHeaderLen]
+	if !g.j.tail.read(p.Segment, p.Offset, head) || !h.parse(head, seedOf(p.Segment), p.Offset) {
+		return nil, false
+	}
+	pruned := h.kind == kindKeep && h.extra > 0
+	if h.group != g.id || h.index != index || !isEntry(h.kind) || pruned || piece.end() > uint64(h.length) {
+		return nil, false
+	}
+	buf = buf[:piece.Length]
+	if !g.j.tail.read(p.Segment, p.DataOffset()+int64(piece.Offset), buf) {
+		return nil, false
+	}
+	g.j.metrics.read(true)
+	return buf, true
 }
 
 // record returns what the header and the bytes that begin with it say.
