@@ -40,6 +40,7 @@ func codes() []struct {
 		{broker.ErrNamespaceExists, http.StatusConflict},
 		{broker.ErrNamespaceNotEmpty, http.StatusConflict},
 		{broker.ErrBadPolicies, http.StatusBadRequest},
+		{broker.ErrPolicyNotSupported, http.StatusPreconditionFailed},
 		{broker.ErrNotDynamic, http.StatusPreconditionFailed},
 		{broker.ErrBadSetting, http.StatusPreconditionFailed},
 		{topic.ErrNoEntry, http.StatusNotFound},

@@ -183,7 +183,8 @@ func TestNamespaces(t *testing.T) {
 		d.CreateTenant(ctx, "acme", nil), ErrTenantExists,
 		d.CreateTenant(ctx, "public", nil), ErrTenantExists,
 		d.CreateTenant(ctx, "a b/c", nil), protocol.ErrBadNamespace,
-		d.CreateNamespace(ctx, ns("acme/one"), []byte(`{"bundles":{"numBundles":3},"x":1}`)), nil,
+		d.CreateNamespace(ctx, ns("acme/one"), []byte(`{"bundles":{"numBundles":3},"x":1}`)), ErrPolicyNotSupported,
+		d.CreateNamespace(ctx, ns("acme/one"), []byte(`{"bundles":{"numBundles":3},"deleted":false}`)), nil,
 		d.CreateNamespace(ctx, ns("acme/one"), nil), ErrNamespaceExists,
 		d.CreateNamespace(ctx, ns("acme/two"), []byte(`[]`)), ErrBadPolicies,
 		d.CreateNamespace(ctx, ns("acme/two"), []byte("null")), nil,
@@ -200,7 +201,7 @@ func TestNamespaces(t *testing.T) {
 	if got, err := d.Namespaces(ctx, "acme"); err != nil || !slices.Equal(got, []string{"acme/one", "acme/two"}) {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err := d.NamespacePolicies(ctx, ns("acme/one")); err != nil || string(got) != `{"bundles":{"numBundles":3},"x":1}` {
+	if got, err := d.NamespacePolicies(ctx, ns("acme/one")); err != nil || string(got) != `{"bundles":{"numBundles":3}}` {
 		t.Errorf("%s, %v", got, err)
 	}
 	_, noTopics := d.NamespaceTopics(ctx, ns("acme/three"))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"geminga/pkg/metadata"
@@ -22,10 +23,12 @@ var (
 	ErrNamespaceExists   = errors.New("Namespace already exists")
 	ErrNamespaceNotEmpty = errors.New("Cannot delete non empty namespace")
 	ErrBadPolicies       = errors.New("policies must be a JSON object")
+	// ErrPolicyNotSupported says that nothing here enforces a policy.
+	ErrPolicyNotSupported = errors.New("this policy is not supported, so it cannot be set")
 )
 
 // A namespace need not be made: it is there from the first use of a topic in it. Its record, then, holds the number of its
-// bundles; one that an administrator makes has policies too, of which the publish rate counts so far. A namespace that is
+// bundles; one that an administrator makes has those policies too that are enforced (parsePolicies). A namespace that is
 // deleted leaves its record with a mark, and its owner records: the epochs of bundles must go on, should it come back.
 
 // namespaceRecord is the value of a NamespaceKey. Fields that are not known are kept.
@@ -87,13 +90,12 @@ func (d Directory) namespace(ctx context.Context, ns protocol.NamespaceName) (na
 	return decodeNamespace(item)
 }
 
-// CreateNamespace makes a namespace with policies, a JSON object or nothing.
+// CreateNamespace makes a namespace with policies, a JSON object or nothing. ErrPolicyNotSupported, if one of them would not
+// be enforced.
 func (d Directory) CreateNamespace(ctx context.Context, ns protocol.NamespaceName, policies []byte) error {
-	var known struct {
-		Bundles struct{ NumBundles int }
-	}
-	if len(policies) > 0 && json.Unmarshal(policies, &known) != nil || known.Bundles.NumBundles < 0 || known.Bundles.NumBundles > maxBundles {
-		return ErrBadPolicies
+	p, err := parsePolicies(policies, d.server.opts.ClusterName)
+	if err != nil {
+		return err
 	}
 	tenants, err := d.Tenants(ctx)
 	if err != nil {
@@ -111,11 +113,13 @@ func (d Directory) CreateNamespace(ctx context.Context, ns protocol.NamespaceNam
 	}
 	delete(r.fields, fieldDeleted)
 	delete(r.fields, fieldPolicies)
-	if len(policies) > 0 && string(policies) != "null" {
-		r.fields[fieldPolicies] = policies
+	if len(p.all) > 0 {
+		if r.fields[fieldPolicies], err = json.Marshal(p.all); err != nil {
+			return err
+		}
 	}
-	if n := known.Bundles.NumBundles; n > 0 && r.fields[fieldBundles] == nil {
-		r.fields[fieldBundles], _ = json.Marshal(n)
+	if p.bundles > 0 && r.fields[fieldBundles] == nil {
+		r.fields[fieldBundles] = json.RawMessage(strconv.Itoa(p.bundles))
 	}
 	return d.put(ctx, metadata.NamespaceKey(ns.Tenant, ns.Local()), r.version, r.fields, ErrNamespaceExists)
 }
