@@ -42,6 +42,11 @@ func payloadOf(t testing.TB, producer string, seq uint64, n int32) []byte {
 
 // keyedPayload makes the payload section of a batch or a message with a key; "": without.
 func keyedPayload(t testing.TB, key string, seq uint64, n int32) []byte {
+	return delayedPayload(t, key, seq, n, 0)
+}
+
+// delayedPayload is keyedPayload with a time of delivery in ms; 0: without.
+func delayedPayload(t testing.TB, key string, seq uint64, n int32, due int64) []byte {
 	md := &pulsarpb.MessageMetadata{
 		ProducerName: proto.String("p"), SequenceId: proto.Uint64(seq), PublishTime: proto.Uint64(1),
 	}
@@ -50,6 +55,9 @@ func keyedPayload(t testing.TB, key string, seq uint64, n int32) []byte {
 	}
 	if key != "" {
 		md.PartitionKey = proto.String(key)
+	}
+	if due != 0 {
+		md.DeliverAtTime = proto.Int64(due)
 	}
 	b, err := protocol.AppendSection(nil, md, []byte("payload"))
 	if err != nil {

@@ -48,14 +48,18 @@ func (o *keyOracle) left(r *randomRun, h keyHash) []int {
 	return entries
 }
 
-// delivered checks that every earlier entry of the key is acknowledged, or unacknowledged at the same consumer, and that
+// delivered checks that every earlier entry of the key, unless one of the two has a time of delivery, is acknowledged, or unacknowledged at the same consumer, and that
 // the key is unacknowledged at no other.
 func (o *keyOracle) delivered(r *randomRun, m *model, entry int) {
 	if r.policy.OutOfOrder {
 		return
 	}
 	h := o.of[entry]
+	_, timed := r.early[entry]
 	for _, e := range o.left(r, h) {
+		if _, other := r.early[e]; timed || other {
+			continue
+		}
 		if e < entry && !r.acked[e] && !m.pending[e] {
 			r.t.Errorf("entry %d overtakes %d of the same key", entry, e)
 		}
@@ -91,7 +95,7 @@ func (o *keyOracle) stalled(r *randomRun) int {
 					held = held || m.c != owner
 				}
 			}
-			if !pending && !r.acked[e] && first < 0 {
+			if _, timed := r.early[e]; !timed && !pending && !r.acked[e] && first < 0 {
 				first = e
 			}
 		}

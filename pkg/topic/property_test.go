@@ -13,8 +13,9 @@ import (
 )
 
 // TestRandomDispatch drives subscriptions with random joins, leaves, grants, acknowledgements, redeliveries, blocked
-// connections, failing reads, seeks, publishes, rates, and a limit that it shares with others, and checks after each step what
+// connections, failing reads, seeks, publishes, times of delivery, rates, and a limit that it shares with others, and checks after each step what
 // subscription promises: permits conserved, unacknowledged never negative, nothing acknowledged delivered again, nothing
+// before its time, nothing
 // from before a seek, nothing to consumers that have left, order without gaps on Exclusive and Failover, order of each key on Key_Shared
 // and a key unacknowledged at one consumer at a time, no stall. At the end everything is acknowledged and nothing is
 // retained.
@@ -51,9 +52,14 @@ type randomRun struct {
 	history   []string
 	gone      []*model // left, or were closed
 	limit     *UnackedLimit
-	others    int64 // of the limit
-	freed     bool  // a wake-up is posted
+	others    int64        // of the limit
+	freed     bool         // a wake-up is posted
+	delaying  bool         // messages may have a time of delivery
+	early     map[int]bool // entries with such a time: it has not come yet
 }
+
+// farFuture is a time of delivery that does not come during a run, in ms, but when the run says so (come).
+const farFuture = 1 << 44
 
 // model is what the test knows of a consumer.
 type model struct {
@@ -89,7 +95,7 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 	o.DispatchRatePerSubscription, o.DispatchThrottlingOnlyOfBacklog = someRate(rnd), rnd.IntN(3) == 0
 	r := &randomRun{
 		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f),
-		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, keys: newKeyOracle(2 + rnd.IntN(30)),
+		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, early: map[int]bool{}, delaying: rnd.IntN(2) == 0, keys: newKeyOracle(2 + rnd.IntN(30)),
 	}
 	r.s.setUpRates(newDispatchLimit(someRate(rnd)))
 	r.chooseKind()
@@ -214,12 +220,31 @@ func (r *randomRun) fire(due func() bool) {
 		}
 		r.s.rates.onTimer.Run()
 	}
+	if len(r.s.delays.heap) > 0 && due() {
+		r.come()
+	}
 	if r.s.read.yielded {
 		r.s.read.onYield.Run()
 	}
 	if r.freed && due() {
 		r.freed = false
 		r.s.brokerFreed()
+	}
+}
+
+// come makes the time of the first delayed entries come.
+func (r *randomRun) come() {
+	d := &r.s.delays
+	first := d.heap[0].millis()
+	for i := range d.heap {
+		if e := &d.heap[i]; e.millis() == first { // they stay the first, in their order
+			e.due = 1<<16 | uint64(keyHash(e.due))
+			r.early[int(e.at.Entry)] = false
+		}
+	}
+	r.note("time is %d", first)
+	if d.timer != nil && d.timer.Stop() {
+		d.onTimer.Run()
 	}
 }
 
@@ -267,7 +292,12 @@ func (r *randomRun) publish(n int) {
 		}
 		r.batch[i] = max(1, size)
 		key := r.keys.publish(i, r.rnd)
-		r.f.add(keyedPayload(r.t, key, uint64(i), size))
+		due := int64(0)
+		if r.delaying && r.rnd.IntN(4) == 0 {
+			due = farFuture + r.rnd.Int64N(1000)
+			r.early[i] = true
+		}
+		r.f.add(delayedPayload(r.t, key, uint64(i), size, due))
 	}
 	r.f.unpark()
 }
@@ -470,6 +500,9 @@ func (r *randomRun) delivered(m *model, d *Delivery, permits int64) {
 	if r.acked[p] {
 		r.t.Errorf("entry %d delivered after it was acknowledged", p)
 	}
+	if r.early[p] && !r.single() {
+		r.t.Errorf("entry %d delivered before its time", p)
+	}
 	if r.kind == KeyShared {
 		r.keys.delivered(r, m, p)
 	}
@@ -527,7 +560,7 @@ func (r *randomRun) finish() {
 	if n := r.f.owner.refs.Load(); n != 0 {
 		r.t.Errorf("%d payload references left", n)
 	}
-	if n := len(r.s.again.counts) + len(r.f.parts) + r.s.again.replay.len(); n != 0 {
+	if n := len(r.s.again.counts) + len(r.f.parts) + r.s.again.replay.len() + len(r.s.delays.heap); n != 0 {
 		r.t.Errorf("%d entries are remembered after all were acknowledged", n)
 	}
 	if k := r.s.keys; k != nil && len(k.held)+len(k.wait)+len(k.queues) > 0 {
