@@ -19,7 +19,7 @@ func handleConnect(c *conn, cmd *pulsarpb.BaseCommand) error {
 	}
 	if c.refusal != nil {
 		c.refuse(c.refusal)
-		return nil
+		return nil //nolint:nilerr // the client is told
 	}
 	c.connected = true
 	c.version = min(req.GetProtocolVersion(), protocol.Version)

@@ -7,11 +7,20 @@ import (
 	"slices"
 )
 
-// neutral are the values that clients send for policies that are not set and cannot be left out. Of all others null, or a
-// list or an object without anything in it, says so.
-var neutral = map[string]any{
-	"deleted": false, "encryption_required": false, "schema_validation_enforced": false, "offload_threshold": -1.0,
-	"offload_threshold_in_seconds": -1.0, "subscription_auth_mode": "None", "schema_compatibility_strategy": "UNDEFINED",
+// neutral returns the value that clients send for a policy that is not set and cannot be left out. Of all others null, or
+// a list or an object without anything in it, says so.
+func neutral(name string) any {
+	switch name {
+	case "deleted", "encryption_required", "schema_validation_enforced":
+		return false
+	case "offload_threshold", "offload_threshold_in_seconds":
+		return -1.0
+	case "subscription_auth_mode":
+		return "None"
+	case "schema_compatibility_strategy":
+		return "UNDEFINED"
+	}
+	return nil
 }
 
 // namespacePolicies are those policies of a namespace that are enforced. All is what is stored.
@@ -33,7 +42,7 @@ func parsePolicies(text []byte, cluster string) (p namespacePolicies, err error)
 		if json.Unmarshal(fields[name], &v) != nil {
 			return p, ErrBadPolicies
 		}
-		if says, ok := neutral[name]; asksNothing(v) || ok && v == says {
+		if asksNothing(v) || v == neutral(name) {
 			continue
 		}
 		if err := p.take(name, fields[name], cluster); err != nil {
@@ -44,43 +53,57 @@ func parsePolicies(text []byte, cluster string) (p namespacePolicies, err error)
 }
 
 // take keeps a policy that is set.
-func (p *namespacePolicies) take(name string, text json.RawMessage, cluster string) error {
+func (p *namespacePolicies) take(name string, text json.RawMessage, cluster string) (err error) {
 	switch name {
 	case fieldBundles:
-		var b struct {
-			NumBundles int      `json:"numBundles"`
-			Boundaries []string `json:"boundaries,omitempty"`
-		}
-		if json.Unmarshal(text, &b) != nil || b.NumBundles < 0 || b.NumBundles > maxBundles {
-			return ErrBadPolicies
-		}
-		if len(b.Boundaries) > 0 && (b.NumBundles != 1 || !slices.Equal(b.Boundaries, []string{"0x00000000", "0xffffffff"})) {
-			return fmt.Errorf("boundaries of bundles: %w", ErrPolicyNotSupported)
-		}
-		p.bundles = b.NumBundles
+		p.bundles, err = bundlesIn(text)
 	case fieldPublishRate:
-		rates := map[string]publishRate{}
-		if json.Unmarshal(text, &rates) != nil {
-			return ErrBadPolicies
-		}
-		for other := range rates {
-			if other != cluster {
-				return fmt.Errorf("%s of cluster %q: %w", name, other, ErrPolicyNotSupported)
-			}
-		}
+		err = onlyRatesOf(cluster, text)
 	case "replication_clusters":
-		var clusters []string
-		if json.Unmarshal(text, &clusters) != nil {
-			return ErrBadPolicies
-		}
-		if !slices.Equal(clusters, []string{cluster}) {
-			return fmt.Errorf("replication to clusters %q: %w", clusters, ErrPolicyNotSupported)
-		}
-		return nil // where else
+		return onlyCluster(cluster, text) // and not kept: where else
 	default:
-		return fmt.Errorf("%s: %w", name, ErrPolicyNotSupported)
+		err = fmt.Errorf("%s: %w", name, ErrPolicyNotSupported)
 	}
 	p.all[name] = text
+	return err
+}
+
+// bundlesIn reads a number of bundles. Which hashes each has cannot be chosen.
+func bundlesIn(text json.RawMessage) (int, error) {
+	var b struct {
+		NumBundles int      `json:"numBundles"`
+		Boundaries []string `json:"boundaries"`
+	}
+	if json.Unmarshal(text, &b) != nil || b.NumBundles < 0 || b.NumBundles > maxBundles {
+		return 0, ErrBadPolicies
+	}
+	if len(b.Boundaries) > 0 && (b.NumBundles != 1 || !slices.Equal(b.Boundaries, []string{"0x00000000", "0xffffffff"})) {
+		return 0, fmt.Errorf("boundaries of bundles: %w", ErrPolicyNotSupported)
+	}
+	return b.NumBundles, nil
+}
+
+func onlyRatesOf(cluster string, text json.RawMessage) error {
+	rates := map[string]publishRate{}
+	if json.Unmarshal(text, &rates) != nil {
+		return ErrBadPolicies
+	}
+	for other := range rates {
+		if other != cluster {
+			return fmt.Errorf("%s of cluster %q: %w", fieldPublishRate, other, ErrPolicyNotSupported)
+		}
+	}
+	return nil
+}
+
+func onlyCluster(cluster string, text json.RawMessage) error {
+	var clusters []string
+	if json.Unmarshal(text, &clusters) != nil {
+		return ErrBadPolicies
+	}
+	if !slices.Equal(clusters, []string{cluster}) {
+		return fmt.Errorf("replication to clusters %q: %w", clusters, ErrPolicyNotSupported)
+	}
 	return nil
 }
 

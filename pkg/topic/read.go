@@ -130,6 +130,11 @@ func (s *subscription) startReads() {
 			return
 		}
 	}
+	s.startAhead()
+}
+
+// startAhead reads what is new, unless nothing new is wanted or such a read is under way.
+func (s *subscription) startAhead() {
 	if s.read.ahead || len(s.read.replaying) > 0 || s.full() {
 		return
 	}

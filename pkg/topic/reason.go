@@ -25,41 +25,24 @@ const (
 
 // Text is the reason in words.
 func (r Reason) Text() string {
-	switch r {
-	case ReasonClosed:
-		return "closed"
-	case ReasonNoConsumers:
-		return "no consumers"
-	case ReasonStorage:
-		return "a read failed and will be tried again"
-	case ReasonFailoverDelay:
-		return "the active consumer has changed, it is served after the failover delay"
-	case ReasonNoPermits:
-		return "no consumer has permits"
-	case ReasonUnackedConsumer:
-		return "consumers with permits have too many unacknowledged messages"
-	case ReasonNotWritable:
-		return "consumers with permits do not read from their connections"
-	case ReasonUnackedSubscription:
-		return "too many unacknowledged messages in the subscription"
-	case ReasonUnackedBroker:
-		return "too many unacknowledged messages in the broker"
-	case ReasonLookAhead:
-		return "too many messages wait: their keys are unacknowledged at other consumers, or their consumers cannot take more"
-	case ReasonDraining:
-		return "messages wait: their keys are unacknowledged at other consumers"
-	case ReasonKeys:
-		return "messages wait: the consumers of their keys cannot take more"
-	case ReasonRate:
-		return "as much has been delivered as the rates of dispatch allow"
-	case ReasonReading:
-		return "messages are being read"
-	case ReasonDelayed:
-		return "messages wait for their time of delivery"
-	case ReasonUnacked:
-		return "all messages are delivered and not acknowledged"
-	}
-	return ""
+	return map[Reason]string{
+		ReasonClosed:              "closed",
+		ReasonNoConsumers:         "no consumers",
+		ReasonStorage:             "a read failed and will be tried again",
+		ReasonFailoverDelay:       "the active consumer has changed, it is served after the failover delay",
+		ReasonNoPermits:           "no consumer has permits",
+		ReasonUnackedConsumer:     "consumers with permits have too many unacknowledged messages",
+		ReasonNotWritable:         "consumers with permits do not read from their connections",
+		ReasonUnackedSubscription: "too many unacknowledged messages in the subscription",
+		ReasonUnackedBroker:       "too many unacknowledged messages in the broker",
+		ReasonLookAhead:           "too many messages wait: their keys are unacknowledged at other consumers, or their consumers cannot take more",
+		ReasonDraining:            "messages wait: their keys are unacknowledged at other consumers",
+		ReasonKeys:                "messages wait: the consumers of their keys cannot take more",
+		ReasonRate:                "as much has been delivered as the rates of dispatch allow",
+		ReasonReading:             "messages are being read",
+		ReasonDelayed:             "messages wait for their time of delivery",
+		ReasonUnacked:             "all messages are delivered and not acknowledged",
+	}[r]
 }
 
 // why is the reason for which no read is to be started; none when one is under way or wanted.
