@@ -55,7 +55,7 @@ type testBookie struct {
 	data string
 }
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 func newCluster(t testing.TB, n int, change func(*Options)) *cluster {
 	t.Helper()

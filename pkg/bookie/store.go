@@ -122,6 +122,7 @@ func (s journalStore) trailing(limit int64) uint64 {
 //
 //	log          first ├──────────────┤ last
 //	prefix   [min ·····├──── max]     ·          of what a snapshot covers; what the older one does not cover stays
+//	all      [min ·····├──────────────┤ max  ┊   behind which a snapshot was installed: nothing joins on to it any more
 //	suffix             ·     [min ────┤··· max]  of what was never committed, so no snapshot covers it
 //	middle             · [min ── max] ·          raft never asks for it
 func (s journalStore) DeleteRange(lo, hi uint64) error {
@@ -130,6 +131,8 @@ func (s journalStore) DeleteRange(lo, hi uint64) error {
 	switch {
 	case last == 0 || lo > last || hi < first || lo > hi:
 		return nil
+	case lo <= first && last < newest.Index:
+		return s.clear(s.committed()) // at once: entries after its end could not be kept while it is there
 	case lo <= first && hi <= newest.Index:
 		hi = min(hi, s.snapshots.floor())
 		s.recent.compacted(hi) // first: nobody may get what is not there any more

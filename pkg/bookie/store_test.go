@@ -126,6 +126,11 @@ func TestJournalStoreKeepsRaftsContract(t *testing.T) {
 	takeSnapshot(t, s, 52, 4)
 	must(s.DeleteRange(50, 52)) // compaction of all of it
 	bounds(0, 0)
+	must(s.StoreLogs(testLogs(60, 65, 4)))
+	takeSnapshot(t, s, 80, 5) // installed, far beyond
+	must(s.DeleteRange(60, 65))
+	bounds(0, 0)
+	must(s.group.Keep([]journal.Kept{{Index: 70, Term: 5, Pieces: []journal.Piece{{Length: 4}}, Data: []byte("data")}}))
 
 	if v, err := s.Get([]byte("k")); err != nil || len(v) != 0 {
 		t.Errorf("missing key: %q %v", v, err)
