@@ -90,21 +90,10 @@ func (s *Server) SetFrameMemoryLimit(bytes int64) {
 // SetBrokerPublishRate changes the rate of all that is published here.
 func (s *Server) SetBrokerPublishRate(r Rate) { s.publishLimit.set(r, time.Now()) }
 
-// SetTopicPublishRate changes the rate of each topic whose namespace has none of its own, also of topics that have got one
-// of their own.
+// SetTopicPublishRate changes the rate of each topic whose namespace has none of its own.
 func (s *Server) SetTopicPublishRate(r Rate) {
 	s.topicRate.Store(&r)
 	s.rates.apply(s.topics.all(nil)...)
-}
-
-// LimitTopic changes the rate of one topic, as long as it is open here. ErrTopicNotHere says that it is not.
-func (s *Server) LimitTopic(name string, r Rate) error {
-	h, err := s.serving(name)
-	if err != nil {
-		return err
-	}
-	h.limit.set(r, time.Now())
-	return nil
 }
 
 // SetCopyEntries changes managedLedgerCacheCopyEntries for what enters the cache from now on.

@@ -17,7 +17,8 @@ type Rate = topic.MaxRate
 const maxCalled = 16
 
 // publishLimit is a limit of publishing, of a topic or of the broker, with those who wait for it. A connection whose next
-// frame is refused is stopped before that frame and joins the line. While there is a line, only connections that were called from it may pass, so that nobody overtakes.
+// frame is refused is stopped before that frame and joins the line. While there is a line, only connections that were
+// called from it may pass, so that nobody overtakes.
 //
 //	frame ─pass?─▶ tokens, no line or called ──▶ spend ──▶ published
 //	         │ no                      ▲
@@ -43,6 +44,10 @@ func (l *publishLimit) set(r Rate, now time.Time) {
 	l.mu.Lock()
 	l.mu.rate.Set(r, now)
 	l.on.Store(r.Messages > 0 || r.Bytes > 0)
+	if l.mu.armed { // for the rate before, which may have been much slower
+		l.mu.timer.Stop()
+		l.mu.armed = false
+	}
 	called := l.call(now)
 	l.mu.Unlock()
 	wake(called)

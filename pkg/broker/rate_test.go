@@ -80,9 +80,6 @@ func sectionOf(t *testing.T, body string) []byte {
 func TestPublishRateChanges(t *testing.T) {
 	bubble(t, nil, func(g *stage) {
 		go g.read(g.conn)
-		if err := g.s.LimitTopic("nowhere", Rate{}); err == nil {
-			t.Error("a topic that is not here was limited")
-		}
 		send := func(first, n uint64) {
 			var b []byte
 			for i := range n {
@@ -97,18 +94,14 @@ func TestPublishRateChanges(t *testing.T) {
 				t.Errorf("%d messages, want %d", n, want)
 			}
 		}
-		if err := g.s.LimitTopic(name(1), Rate{Messages: 10}); err != nil {
-			t.Fatal(err)
-		}
+		g.limitNamespace(Rate{Messages: 10})
 		send(0, 3000)
 		count(10*time.Millisecond, 10)
 		count(10*time.Second, 110)
-		if err := g.s.LimitTopic(name(1), Rate{Messages: 100}); err != nil {
-			t.Fatal(err)
-		}
+		g.limitNamespace(Rate{Messages: 100})
 		count(10*time.Second, 1110)
-		g.s.SetTopicPublishRate(Rate{})
-		g.s.SetBrokerPublishRate(Rate{Messages: 1})
+		g.s.SetBrokerPublishRate(Rate{Messages: 1}) // first: between the two nothing is unlimited
+		g.limitNamespace(Rate{})
 		count(10*time.Second, 1121)
 		g.s.SetBrokerPublishRate(Rate{})
 		count(time.Second, 3000)
@@ -167,6 +160,27 @@ func TestPublishRateDebt(t *testing.T) {
 			t.Errorf("%d receipts after it", n)
 		}
 	})
+}
+
+// Who waits for a debt to be paid is called by the rate that counts now, not by the one before; and a debt is never more than
+// a minute, also when the rate becomes lower.
+func TestPublishRateDebtAfterChange(t *testing.T) {
+	for rate, wait := range map[int64]time.Duration{1000: time.Second, 1: 61 * time.Second} {
+		bubble(t, func(o *Options) { o.Admission.TopicRate.Messages = 10 }, func(g *stage) {
+			go g.read(g.conn)
+			g.push(batchFrame(t, 1, 0, 1<<20))
+			g.push(sendFrame(t, 1, 1<<32, "x"))
+			g.s.SetTopicPublishRate(Rate{Messages: rate})
+			elapse(wait / 2)
+			if n := len(g.stored()); n != 1 {
+				t.Errorf("%d a second: %d receipts before the debt is paid", rate, n)
+			}
+			elapse(wait - wait/2)
+			if n := len(g.stored()); n != 2 {
+				t.Errorf("%d a second: %d receipts after %v", rate, n, wait)
+			}
+		})
+	}
 }
 
 // A topic that closes lets go of who waits for its rate.

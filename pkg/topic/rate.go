@@ -25,7 +25,8 @@ const (
 // Any goroutine, without locks; but Set is for one at a time, and the first one comes before everything else.
 type RateLimit struct{ messages, bytes bucket }
 
-// Set changes the rate. A bucket that is new is full; others keep their tokens and debts.
+// Set changes the rate. A bucket that is new is full; others keep their tokens and debts, as far as a bucket of the new rate
+// may have them.
 func (l *RateLimit) Set(r MaxRate, now time.Time) {
 	l.messages.set(r.Messages, l.messages.tokens(now), now)
 	l.bytes.set(r.Bytes, l.bytes.tokens(now), now)
@@ -83,7 +84,7 @@ func (b *bucket) set(rate int64, tokens float64, now time.Time) {
 		if b.base.IsZero() {
 			b.base = now
 		}
-		b.empty.Store(int64(now.Sub(b.base) - earns(min(tokens, float64(rate)), rate)))
+		b.empty.Store(int64(now.Sub(b.base) - max(earns(min(tokens, float64(rate)), rate), -rateDebt)))
 	}
 	b.rate.Store(rate)
 }
