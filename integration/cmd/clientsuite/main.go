@@ -32,10 +32,15 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := o.run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "clientsuite:", err)
-		os.Exit(1)
+	err := o.run(ctx)
+	if err == nil {
+		return
 	}
+	if o.inside && errors.Is(err, errNoNamespace) {
+		os.Exit(exitNoNamespace)
+	}
+	fmt.Fprintln(os.Stderr, "clientsuite:", err)
+	os.Exit(1)
 }
 
 type options struct {
@@ -48,7 +53,7 @@ type options struct {
 func (o *options) run(ctx context.Context) error {
 	if o.inside {
 		if err := loopbackUp(); err != nil {
-			return fmt.Errorf("loopback of the network namespace: %w", err)
+			return fmt.Errorf("%w: loopback: %w", errNoNamespace, err)
 		}
 		return o.runLists(ctx)
 	}

@@ -14,6 +14,9 @@ const (
 
 var errNoNamespace = errors.New("no network namespace of its own here: the suite uses the ports of the machine")
 
+// exitNoNamespace is how the command inside says errNoNamespace: some systems give a namespace in which nothing is allowed.
+const exitNoNamespace = 3
+
 // portsFree reports which port is taken, if any.
 func portsFree() error {
 	for _, port := range []int{pulsarPort, webPort} {

@@ -30,10 +30,13 @@ func (o *options) runInside(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w: %w", errNoNamespace, err)
 	}
-	if err := cmd.Wait(); err != nil {
-		return errors.New("see above")
+	switch err := cmd.Wait(); {
+	case err == nil:
+		return nil
+	case cmd.ProcessState.ExitCode() == exitNoNamespace:
+		return errNoNamespace
 	}
-	return nil
+	return errors.New("see above")
 }
 
 // loopbackUp switches the loopback interface of a new namespace on.
