@@ -31,6 +31,7 @@ type world struct {
 	sinks   int
 	held    ledger.GroupID
 	domain  string
+	apart   bool // subscriptions have a pool of their own, as in a broker
 }
 
 func inWorld(t *testing.T, fn func(w *world)) {
@@ -58,6 +59,11 @@ func (w *world) open() error {
 	w.epoch++
 	w.client = w.cluster.Client()
 	w.pool = executor.NewPool(executor.Options{Threads: 3})
+	subscriptions := w.pool
+	if w.apart {
+		subscriptions = executor.NewPool(executor.Options{Name: "subscription", Threads: 3})
+		w.pools = append(w.pools, subscriptions)
+	}
 	w.pools = append(w.pools, w.pool)
 	name, err := protocol.ParseTopicName(w.domain + "public/default/t")
 	if err != nil {
@@ -72,7 +78,7 @@ func (w *world) open() error {
 			Bookies: w.client, Store: w.client, Executor: w.pool.For("topic"), Epoch: w.epoch,
 			Cache: cache,
 		},
-		LedgerOptions: w.ledgers, Options: w.options, Subscriptions: w.pool, Names: w.names,
+		LedgerOptions: w.ledgers, Options: w.options, Subscriptions: subscriptions, Names: w.names,
 		Lost: func(_ *Topic, err error) { w.lost = append(w.lost, err) },
 	}
 	type result struct {
