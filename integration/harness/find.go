@@ -71,36 +71,38 @@ func ReadOnly(ctx context.Context, bookie *Proc) (bool, error) {
 	return status.ReadOnly, err
 }
 
-// LeaderOf returns the bookie that leads the group of the topic's open ledger.
-func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
+// GroupOf returns the ledger group of the topic's open ledger.
+func (c *Cluster) GroupOf(ctx context.Context, topic string) (uint32, error) {
 	owner, err := c.OwnerOf(ctx, topic)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	var stats struct {
 		Ledgers []struct{ Group uint32 }
 	}
 	path := "/admin/v2/" + strings.Replace(topic, "://", "/", 1) + "/internalStats"
 	if err := getJSON(ctx, owner.HTTP, path, &stats); err != nil {
-		return nil, err
+		return 0, err
 	}
 	if len(stats.Ledgers) == 0 {
-		return nil, fmt.Errorf("%s has no ledgers", topic)
+		return 0, fmt.Errorf("%s has no ledgers", topic)
 	}
-	group := stats.Ledgers[len(stats.Ledgers)-1].Group
+	return stats.Ledgers[len(stats.Ledgers)-1].Group, nil
+}
+
+// LeaderOf returns the bookie that leads the group of the topic's open ledger.
+func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
+	group, err := c.GroupOf(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range c.Bookies {
-		var status struct {
-			BookieID string `json:"bookieId"`
-			Groups   []struct {
-				Group    uint32
-				LeaderID string `json:"leaderId"`
-			}
-		}
-		if err := getJSON(ctx, p.HTTP, "/status", &status); err != nil {
+		groups, err := Groups(ctx, p)
+		if err != nil {
 			return nil, err
 		}
-		for _, g := range status.Groups {
-			if g.Group == group && g.LeaderID == status.BookieID {
+		for _, g := range groups {
+			if g.Group == group && g.LeaderID == p.Name {
 				return p, nil
 			}
 		}
