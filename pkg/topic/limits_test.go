@@ -83,3 +83,43 @@ func TestConsumersComeAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// askedSink has no room, and counts who asks.
+type askedSink struct {
+	*lockedSink
+	asked *int // on the subscription's executor
+}
+
+func (s askedSink) Room() int {
+	*s.asked++
+	return 0
+}
+
+// One more consumer of a Shared subscription is no reason to look at all that are there: 100,000 would be looked at
+// 100,000 times.
+func TestJoiningLooksAtNobody(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mustOpen()
+		asked := 0
+		for i := range uint64(10) {
+			c, err := w.subscribe(shared(Shared, i, askedSink{w.sink(), &asked}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.exec(c.Executor(), func() { c.Flow(1) })
+		}
+		if asked == 0 {
+			t.Fatal("nobody was looked at for permits")
+		}
+		asked = 0
+		c, err := w.subscribe(shared(Shared, 99, w.sink()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.exec(c.Executor(), func() {
+			if asked != 0 {
+				t.Errorf("%d were looked at", asked)
+			}
+		})
+	})
+}

@@ -144,7 +144,9 @@ func (s *subscription) connect(r SubscribeRequest, done func(*Consumer, error)) 
 		c.answered = true
 		s.announce()
 	}
-	s.pump()
+	if s.single() || s.keys != nil { // else one more without permits changes nothing for the others
+		s.pump()
+	}
 }
 
 // admit adds a consumer unless there are too many. Subscriptions of a topic do so at the same time, hence the reservation.
