@@ -87,7 +87,10 @@ func (st *stormer) reopen() {
 // order without gaps, and everything that had a receipt is there afterwards, in order.
 func TestUnloadStorm(t *testing.T) {
 	const producers, total = 4, 300
-	s, cluster := start(t, func(o *Options) { o.Ledger.LedgerStallTimeout = 20 * time.Millisecond })
+	s, cluster := start(t, func(o *Options) {
+		o.Ledger.LedgerStallTimeout = 20 * time.Millisecond
+		o.Ledger.RetentionTime, o.Ledger.RetentionBytes = -1, -1 // no subscription keeps anything
+	})
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range producers {
