@@ -257,7 +257,14 @@ func (c *Cursor) fetched(turn int, want span, entries []ledger.Entry, err error)
 
 // keep puts entries from the bookies into the cache when other cursors may want them.
 func (m *ManagedLedger) keep(entries []ledger.Entry) {
-	if m.env.Cache == nil || m.cursors.n.Load() < 2 {
+	if m.cursors.n.Load() > 1 {
+		m.cache(entries)
+	}
+}
+
+// cache puts entries from the bookies, which lie side by side, into the cache.
+func (m *ManagedLedger) cache(entries []ledger.Entry) {
+	if m.env.Cache == nil {
 		return
 	}
 	payloads := make([]ledger.Payload, len(entries))

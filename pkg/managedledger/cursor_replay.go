@@ -7,7 +7,8 @@ import (
 )
 
 // ReadAt reads the entries at positions, without those that are deleted or do not exist; for redelivery. Positions that
-// lie side by side, in ascending order, are read together. It may give fewer after a failure: the caller asks again for
+// lie side by side or near each other, in ascending order, are read together; what lies between is read in vain, and kept
+// in the cache for those that ask for it next. It may give fewer after a failure: the caller asks again for
 // what is missing; an error comes only when there is nothing at all. Several may be under way, beside a Read. done may
 // come before ReadAt returns; slice and references are as in Read. After Close done does not come.
 func (c *Cursor) ReadAt(positions []ledger.Position, done func([]ledger.Entry, error)) {
@@ -28,7 +29,14 @@ type replay struct {
 	done      func([]ledger.Entry, error)
 }
 
-const replayBytes = 5 << 20
+const (
+	replayBytes = 5 << 20
+
+	// A read of the bookies goes on over so many entries that were not asked for, as long as it brings no more than so
+	// many bytes: small entries cost little beside a request of its own, large ones do not.
+	replayGap      = 128
+	replayGapBytes = 256 << 10
+)
 
 func (r *replay) next() {
 	c := r.c
@@ -41,9 +49,7 @@ func (r *replay) next() {
 		}
 		was := len(r.out)
 		if r.out = c.m.lookup(r.out, want); len(r.out) == was {
-			c.m.readBookies(s, want, func(entries []ledger.Entry, err error) {
-				c.executor.PostFunc(func() { r.fetched(want, entries, err) })
-			})
+			r.fetch(s, want)
 			return
 		}
 		r.positions = r.positions[len(r.out)-was:]
@@ -62,6 +68,32 @@ func (r *replay) run(s snapshot) (span, bool) {
 	return span{ledger: first.Ledger, first: first.Entry, max: ledger.Limits{Entries: n, Bytes: replayBytes}}, n > 0
 }
 
+// fetch reads from the bookies, from a run on over small gaps.
+func (r *replay) fetch(s snapshot, run span) {
+	want := r.stretch(s, run)
+	r.c.m.readBookies(s, want, func(entries []ledger.Entry, err error) {
+		r.c.executor.PostFunc(func() { r.fetched(want, entries, err) })
+	})
+}
+
+// stretch makes a run go on to later positions, as far as the gaps between them are small.
+func (r *replay) stretch(s snapshot, run span) span {
+	end := run.first + ledger.EntryID(run.max.Entries)
+	for _, p := range r.positions[run.max.Entries:] {
+		if p.Ledger != run.ledger || p.Entry < end || p.Entry-end > replayGap || !s.exists(p) {
+			break
+		}
+		if !r.c.IsDeleted(p) {
+			end = p.Entry + 1
+		}
+	}
+	if n := int(end - run.first); n > run.max.Entries {
+		run.max = ledger.Limits{Entries: n, Bytes: replayGapBytes}
+	}
+	return run
+}
+
+// fetched takes the entries that were asked for, of which the first one is there, out of what was read.
 func (r *replay) fetched(want span, entries []ledger.Entry, err error) {
 	if err == nil {
 		err = want.verify(entries)
@@ -71,9 +103,31 @@ func (r *replay) fetched(want span, entries []ledger.Entry, err error) {
 		r.finish(err)
 		return
 	}
-	r.out = append(r.out, entries...)
-	r.positions = r.positions[len(entries):]
+	if r.gaps(entries) {
+		r.c.m.cache(entries)
+	}
+	for _, e := range entries {
+		r.take(e)
+	}
 	r.next()
+}
+
+// gaps reports that there are entries that were not asked for.
+func (r *replay) gaps(entries []ledger.Entry) bool {
+	return len(entries) > len(r.positions) || r.positions[len(entries)-1] != entries[len(entries)-1].Position
+}
+
+// take hands out an entry if it was asked for, and gives it back otherwise, or if it is deleted.
+func (r *replay) take(e ledger.Entry) {
+	asked := len(r.positions) > 0 && r.positions[0] == e.Position
+	if asked {
+		r.positions = r.positions[1:]
+	}
+	if !asked || r.c.IsDeleted(e.Position) {
+		e.Payload.Release()
+		return
+	}
+	r.out = append(r.out, e)
 }
 
 func (r *replay) finish(err error) {
