@@ -338,6 +338,10 @@ func (g *group) verifySums(ids map[ledger.ID]struct{}) {
 		case errors.Is(err, journal.ErrNotFound): // deleted meanwhile, or not here yet
 		case err != nil:
 			g.log.Error("a ledger cannot be checked", "group", g.id, "ledger", id, "error", err)
+			var why *journal.CorruptError
+			if errors.As(err, &why) {
+				g.repair(why.Index)
+			}
 		case sum != st.Checksum:
 			g.metrics.diverged()
 			g.log.Error("entries are not those that the group has agreed on", "group", g.id, "ledger", id,

@@ -116,4 +116,15 @@ func TestDamagedRecordIsFetched(t *testing.T) {
 	c.whole(victim)
 	restart()
 	c.serves(victim, 7, want)
+	b, dead := c.nodes[victim], 0
+	_, err := b.journal.Scrub(t.Context(), journal.ScrubOptions{BytesPerSecond: 1 << 40, Report: func(why *journal.CorruptError) {
+		dead++
+		d := Damage{Group: ledger.GroupID(why.Group), Index: why.Index, Segment: why.Segment, Offset: why.Offset}
+		if b.groups.get(1).needs(d) || (&scrubber{b: b.Bookie}).found(d) {
+			t.Errorf("what was replaced is to be repaired again: %v", why)
+		}
+	}})
+	if err != nil || dead == 0 {
+		t.Errorf("%d places are damaged on the disk: %v", dead, err)
+	}
 }

@@ -64,10 +64,12 @@ func (s *scrubber) round(ctx context.Context) {
 	n, err := s.b.journal.Scrub(ctx, journal.ScrubOptions{
 		BytesPerSecond: s.b.opts.ScrubBytesPerSecond,
 		Report: func(c *journal.CorruptError) {
-			places++
-			s.found(Damage{
+			d := Damage{
 				File: segmentFile(c.Segment), Group: ledger.GroupID(c.Group), Index: c.Index, Segment: c.Segment, Offset: c.Offset, Reason: c.Reason,
-			})
+			}
+			if s.found(d) {
+				places++
+			}
 		},
 		VisitKept: func(group uint32, k *journal.Kept, p journal.Place) error {
 			err := check.visitKept(group, k, p)
@@ -93,20 +95,38 @@ func (s *scrubber) round(ctx context.Context) {
 // report takes over what a check has found.
 func (s *scrubber) report(check *entryCheck, places *int) {
 	for _, d := range check.damage {
-		*places++
-		s.found(d)
+		if s.found(d) {
+			*places++
+		}
 	}
 	check.damage = check.damage[:0]
 }
 
-func (s *scrubber) found(d Damage) {
+// found tells of damage, and has it repaired. False: the record was copied or fetched since, and these bytes are waiting
+// only for their segment to go.
+func (s *scrubber) found(d Damage) bool {
+	g := s.b.groups.get(d.Group)
+	if g != nil && d.Index > 0 && !g.needs(d) {
+		s.b.log.Debug("damage in bytes that nothing needs", "file", d.File, "offset", d.Offset, "group", d.Group, "index", d.Index)
+		return false
+	}
 	s.b.metrics.rotten()
 	args := []any{"file", d.File, "offset", d.Offset, "group", d.Group, "index", d.Index, "reason", d.Reason}
 	if d.Ledger != nil && d.Entry != nil {
 		args = append(args, "ledger", *d.Ledger, "entry", *d.Entry)
 	}
 	s.b.log.Error("damage in the journal", args...)
-	if g := s.b.groups.get(d.Group); g != nil && d.Index > 0 {
+	if g != nil && d.Index > 0 {
 		g.repair(d.Index)
 	}
+	return true
+}
+
+// needs says whether damage is in the record that is held under its index, or may be.
+func (g *group) needs(d Damage) bool {
+	p, ok := g.store.group.HeldAt(d.Index)
+	if !ok || p.Segment == 0 {
+		return ok
+	}
+	return p.Segment == d.Segment && d.Offset >= p.Offset && d.Offset < p.Offset+int64(p.Length)
 }

@@ -134,6 +134,15 @@ func (g *Group) ReadPiece(index uint64, piece Piece, buf []byte) ([]byte, error)
 	}
 }
 
+// HeldAt returns where the record is that the group holds under an index, in the log or kept, damaged or not: the zero Place
+// when that is lost; false when it holds none. Bytes of the index elsewhere are dead: they were copied, replaced or released.
+func (g *Group) HeldAt(index uint64) (Place, bool) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	p, _, ok := g.at(index)
+	return p.public(), ok
+}
+
 // holds returns the place of a record that can be read.
 func (g *Group) holds(index uint64) (place, error) {
 	g.mu.RLock()
