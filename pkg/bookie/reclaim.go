@@ -222,8 +222,15 @@ func (s *space) pace(ctx context.Context, size int64) error {
 	return pause(ctx, time.Duration(float64(size)/float64(s.rate)*float64(time.Second)))
 }
 
-// intact passes errors on, but for damage, which is reported.
+// intact passes errors on, but for damage, all of which is reported.
 func (h *holder) intact(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of them is looked at
+		var rest []error
+		for _, e := range joined.Unwrap() {
+			rest = append(rest, h.intact(e))
+		}
+		return errors.Join(rest...)
+	}
 	var why *journal.CorruptError
 	if !errors.As(err, &why) {
 		return err

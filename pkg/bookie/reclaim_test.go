@@ -1,10 +1,12 @@
 package bookie
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -206,5 +208,19 @@ func TestReclaimRandom(t *testing.T) {
 		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Of several errors of a move, all damage is reported and the others are passed on.
+func TestDamageAmongOtherErrors(t *testing.T) {
+	var indexes []uint64
+	h := holder{repair: func(index uint64) { indexes = append(indexes, index) }}
+	full := errors.New("full")
+	err := h.intact(errors.Join(&journal.CorruptError{Index: 3}, full, &journal.CorruptError{Index: 5}))
+	if !errors.Is(err, full) || errors.Is(err, journal.ErrCorrupt) || !slices.Equal(indexes, []uint64{3, 5}) {
+		t.Errorf("%v, reported %v", err, indexes)
+	}
+	if err := h.intact(errors.Join(&journal.CorruptError{Index: 7})); err != nil {
+		t.Errorf("damage alone: %v", err)
 	}
 }

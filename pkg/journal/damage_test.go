@@ -174,7 +174,7 @@ func TestBitFlips(t *testing.T) {
 // stopped only that is looked at. In a segment that has a summary damage shows when the entry is read.
 func matchesHurt(g *Group, m *model, summaries bool) error {
 	if g.Damaged() == nil {
-		if err := matchesLog(g, m); err != nil && !(summaries && errors.Is(err, ErrCorrupt)) {
+		if err := matchesLog(g, m); err != nil && (!summaries || !errors.Is(err, ErrCorrupt)) {
 			return err
 		}
 	}

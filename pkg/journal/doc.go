@@ -115,8 +115,10 @@
 //     lost. Whoever adds a kind of record must count it in publish and in replay alike. TestBitFlips.
 //   - What may be out of date because records were lost is marked damaged, and heads hand that on (table.doubt).
 //   - A summary is never synced, and never believed for the newest segment. TestSummariesAgreeWithSegments.
+//   - Batches lie one behind the other without a gap, heads too: a summary tells no offsets.
+//     TestSummaryBehindHeadThatShrank.
 //   - A segment is recycled only when no group holds anything in it, so what recovery rebuilds without it is right.
-//     Truncations that lay in it live on in the heads, as cuts: cut.go. TestCrashSweep, which moves and recycles.
+//     Truncations that lay in it live on in the heads, as cuts: cut.go. TestCrashSweep, which moves and recycles, and TestRandom.
 //   - survey, used, identify and replay change no file, because a Reader calls them too. TestReaderAgreesWithRecovery.
 //   - What was truncated is gone, and its index with it; what was compacted is held. Compact only what is final.
 package journal

@@ -8,7 +8,8 @@ import (
 // Sentinels of this package; compare with errors.Is. ErrNotFound is returned exactly as it is by Get, Place and
 // GetStable, so that it may be compared with == too.
 var (
-	// ErrNotFound says that an index is not held, or lies outside [FirstIndex, LastIndex] for what concerns the log, or that a stable key was never set.
+	// ErrNotFound says that an index is not held, or lies outside [FirstIndex, LastIndex] for what concerns the log, or
+	// that a stable key was never set.
 	ErrNotFound = errors.New("journal: not found")
 	// ErrCorrupt marks bytes that were synced once and are damaged now. The error is a *CorruptError.
 	ErrCorrupt = errors.New("journal: corrupt")

@@ -155,3 +155,58 @@ func FuzzSummary(f *testing.F) {
 		r.fits(&file{number: 1, size: maxSegmentSize}, bounds{})
 	})
 }
+
+// A head that drops what concerns recycled segments only takes less than it might have: what follows it is found where
+// the summary says, and no byte lies between two batches.
+func TestSummaryBehindHeadThatShrank(t *testing.T) {
+	mem := vfs.NewMem()
+	j := mustOpen(t, testOptions(mem))
+	g, other := j.Group(1), j.Group(2)
+	next := uint64(0)
+	roll := func() {
+		for segment := newestOf(j); newestOf(j) == segment; {
+			next++
+			must(t, other.Append([]Record{record(2, next, 600)}))
+		}
+	}
+	for i := uint64(1); i <= 50; i++ { // each leaves a cut, in all more than a sector
+		must(t, g.Append([]Record{record(1, i, 10), record(1, i+1, 10)}))
+		must(t, g.TruncateSuffix(i+1))
+	}
+	cuts := newestOf(j)
+	roll()
+	must(t, g.CompactPrefix(50))
+	must(t, other.CompactPrefix(next))
+	for _, group := range []*Group{g, other} {
+		releaseAll(group)
+	}
+	for _, n := range j.Segments() {
+		if n <= cuts {
+			must(t, j.Recycle(n))
+		}
+	}
+	from := next + 1
+	roll() // the head of the next one forgets
+	shrank := newestOf(j)
+	roll()
+	mustClose(t, j)
+	f, err := mem.Open(filepath.Join(testDir, segmentName(shrank)))
+	must(t, err)
+	size, err := f.Size()
+	must(t, err)
+	var s scanner
+	s.reset(f, shrank, size)
+	head, ok, err := s.batch(segmentHeaderLen)
+	if err != nil || !ok || head.flags&flagHead == 0 {
+		t.Fatal(ok, err)
+	}
+	if h, ok, err := s.batch(head.end(segmentHeaderLen)); err != nil || !ok || h.number != head.number+1 {
+		t.Errorf("no batch behind the head: %t %v", ok, err)
+	}
+	must(t, f.Close())
+	for range 2 {
+		j = mustOpen(t, testOptions(mem))
+		checkGroup(t, j.Group(2), from, next, 600)
+		mustClose(t, j)
+	}
+}
