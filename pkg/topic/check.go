@@ -22,7 +22,24 @@ func (s *subscription) check() {
 	if s.keys != nil {
 		s.keys.check(s.consumers)
 	}
-	invariant.Assert(s.moving() || s.why() != "", "subscription %q stalls", s.name)
+	invariant.Assert(!s.stalls(), "subscription %q stalls", s.name)
+}
+
+// stalls reports that nothing moves, and nothing is to be waited for. A Sink that has got room since it was asked is not
+// counted as one that has: its Resume is on its way.
+func (s *subscription) stalls() bool {
+	deaf := s.deaf()
+	return !s.moving() && s.why() == "" && s.deaf() >= deaf
+}
+
+// deaf is how many consumers had no room when they were last asked.
+func (s *subscription) deaf() (n int) {
+	for _, c := range s.consumers {
+		if c.deaf {
+			n++
+		}
+	}
+	return n
 }
 
 // moving reports that something will happen by itself: a read is under way or scheduled.

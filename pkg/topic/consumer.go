@@ -32,6 +32,7 @@ type Consumer struct {
 	pending  map[ledger.Position]pendingEntry // delivered and unacknowledged; shared only
 	unacked  int64                            // messages in pending
 	blocked  bool                             // too many of them
+	deaf     bool                             // its Sink took nothing when it was last asked
 	served   int64                            // turn in which it was last served
 	distance int32                            // failover: from the topic's place on the ring, see ringDistance
 	lined    ring[*keyQueue]                  // key_shared: entries that wait and could be delivered
@@ -88,6 +89,7 @@ func (c *Consumer) Flow(n uint32) {
 // Resume says that the consumer's Sink has become writable again.
 func (c *Consumer) Resume() {
 	c.sub.exec.AssertCurrent()
+	c.deaf = false
 	if !c.closed {
 		c.sub.pump()
 	}
@@ -128,4 +130,11 @@ func (c *Consumer) budget() int64 {
 }
 
 // ready reports that the consumer should be given something.
-func (c *Consumer) ready() bool { return c.budget() > 0 && c.Sink.Room() > 0 }
+func (c *Consumer) ready() bool { return c.budget() > 0 && c.room() > 0 }
+
+// room asks the Sink how much it takes, and remembers when that is nothing: then Resume follows.
+func (c *Consumer) room() int {
+	n := c.Sink.Room()
+	c.deaf = n == 0
+	return n
+}

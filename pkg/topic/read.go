@@ -174,7 +174,7 @@ func (s *subscription) demand() ledger.Limits {
 	var entries, bytes int64
 	add := func(c *Consumer) {
 		if budget := c.budget(); budget > 0 {
-			if room := c.Sink.Room(); room > 0 {
+			if room := c.room(); room > 0 {
 				entries += c.average.entries(budget)
 				bytes += int64(room)
 			}
