@@ -224,7 +224,7 @@ func (s *space) pace(ctx context.Context, size int64) error {
 
 // intact passes errors on, but for damage, all of which is reported.
 func (h *holder) intact(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of them is looked at
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var rest []error
 		for _, e := range joined.Unwrap() {
 			rest = append(rest, h.intact(e))
