@@ -23,7 +23,6 @@ type Cluster struct {
 	snapshot atomic.Pointer[[]Member]
 	lost     atomic.Pointer[map[string]time.Time] // gossip addresses of members that are gone, and since when
 	opened   time.Time
-	reached  atomic.Bool // everybody of Join has told whom it knows
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -119,15 +118,13 @@ func (c *Cluster) Self() Member { return c.self }
 // Members are the processes that look alive, this one included, sorted by name. The slice is immutable.
 func (c *Cluster) Members() []Member { return *c.snapshot.Load() }
 
-// Settled reports whether those who are alive have had the time to be heard of: each of Join has answered with whom it
-// knows, and Members has them; or SettleTime has passed, since some of Join may be gone for good. Before, who is not among
-// Members may well be alive. Once true it stays so.
-func (c *Cluster) Settled() bool {
-	return c.reached.Load() || time.Since(c.opened) >= c.opts.SettleTime
-}
+// Settled reports whether those who are alive have had the time to be heard of: SettleTime has passed since Open. Before, who
+// is not among Members may well be alive. That everybody of Join has answered would not do: who starts at the same time is
+// heard of later. Once true it stays so.
+func (c *Cluster) Settled() bool { return time.Since(c.opened) >= c.opts.SettleTime }
 
-// Subscribe returns a channel that gets a token after every change of Members, and when all of Join have answered; changes in quick succession share one.
-// stop ends it.
+// Subscribe returns a channel that gets a token after every change of Members; changes in quick
+// succession share one. stop ends it.
 func (c *Cluster) Subscribe() (changed <-chan struct{}, stop func()) { return c.subscribers.add() }
 
 // Close takes leave, so that the others do not have to find out, and ends all goroutines.

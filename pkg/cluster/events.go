@@ -15,9 +15,8 @@ import (
 
 // event is a copy of what memberlist said.
 type event struct {
-	node    memberlist.Node
-	gone    bool
-	reached bool // no news of a node: all that everybody of Join knows has been said before
+	node memberlist.Node
+	gone bool
 }
 
 // eventSink receives memberlist's callbacks, which come under its lock. It only sends; the reader never calls
@@ -37,9 +36,6 @@ func (s eventSink) send(ev event) {
 func (s eventSink) NotifyJoin(n *memberlist.Node)   { s.send(event{node: *n}) }
 func (s eventSink) NotifyUpdate(n *memberlist.Node) { s.send(event{node: *n}) }
 func (s eventSink) NotifyLeave(n *memberlist.Node)  { s.send(event{node: *n, gone: true}) }
-
-// reached takes its place behind what the joins before it have brought: memberlist calls back before a join returns.
-func (s eventSink) reached() { s.send(event{reached: true}) }
 
 // doorman keeps what is no member of ours out of memberlist, which would probe it and tell everybody of it. It is called
 // under memberlist's lock.
@@ -78,13 +74,6 @@ func (c *Cluster) follow() {
 	for {
 		select {
 		case ev := <-c.events:
-			if ev.reached {
-				if len(alive) > 1 { // else Join names this process alone, and the others have to find it
-					c.reached.Store(true)
-					c.subscribers.notify()
-				}
-				continue
-			}
 			c.take(alive, &ev)
 		case <-c.ctx.Done():
 			return

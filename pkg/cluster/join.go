@@ -13,9 +13,7 @@ import (
 func (c *Cluster) keepJoining() {
 	wait := min(200*time.Millisecond, c.opts.RejoinInterval)
 	for {
-		if c.joinMissing() && !c.Settled() {
-			eventSink{c.events, c.ctx.Done()}.reached()
-		}
+		c.joinMissing()
 		if (len(c.Members()) > 1 || len(c.opts.Join) == 0) && c.Settled() {
 			wait = c.opts.RejoinInterval
 		} else {
@@ -31,40 +29,34 @@ func (c *Cluster) keepJoining() {
 	}
 }
 
-// joinMissing tries everybody who is missing. It reports whether all of Join have answered.
-func (c *Cluster) joinMissing() bool {
-	missing, all := c.missing()
-	for _, address := range missing {
+// joinMissing tries everybody who is missing.
+func (c *Cluster) joinMissing() {
+	for _, address := range c.missing() {
 		if c.ctx.Err() != nil {
-			return false
+			return
 		}
 		if _, err := c.list.Join([]string{address}); err != nil {
 			c.log.Debug("cannot join", "address", address, "error", err)
-			all = false
 		}
 	}
-	return all
 }
 
 // missing lists the addresses, configured or of members that are gone, behind which no live member is known. Names are
-// resolved each time, because what they stand for changes; all says that there are some, and each could be.
-func (c *Cluster) missing() (addresses []string, all bool) {
+// resolved each time, because what they stand for changes.
+func (c *Cluster) missing() []string {
 	alive := []string{c.self.Address}
 	for _, m := range c.Members() {
 		alive = append(alive, m.Address)
 	}
 	var out []string
-	all = len(c.opts.Join) > 0
 	for _, address := range c.opts.Join {
 		host, port, err := splitAddress(address)
 		if err != nil {
-			all = false
 			continue
 		}
 		ips, err := net.DefaultResolver.LookupHost(c.ctx, host)
 		if err != nil {
 			c.log.Debug("cannot resolve", "address", address, "error", err)
-			all = false
 			continue
 		}
 		for _, ip := range ips {
@@ -79,5 +71,5 @@ func (c *Cluster) missing() (addresses []string, all bool) {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out), all
+	return slices.Compact(out)
 }

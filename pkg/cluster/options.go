@@ -51,7 +51,7 @@ type Options struct {
 	SuspicionMult int
 	// RejoinInterval is how often members that are missing are tried again.
 	RejoinInterval time.Duration
-	// SettleTime after Open, Settled is true whoever has been reached.
+	// SettleTime after Open, Settled is true.
 	SettleTime time.Duration
 	// LeaveTimeout bounds taking leave at Close.
 	LeaveTimeout time.Duration
