@@ -61,6 +61,8 @@ func (p *namespacePolicies) take(name string, text json.RawMessage, cluster stri
 		err = onlyRatesOf(cluster, text)
 	case "replication_clusters":
 		return onlyCluster(cluster, text) // and not kept: where else
+	case "auth_policies":
+		return onlyAnonymous(text) // and not kept: they are all there is
 	default:
 		err = fmt.Errorf("%s: %w", name, ErrPolicyNotSupported)
 	}
@@ -103,6 +105,27 @@ func onlyCluster(cluster string, text json.RawMessage) error {
 	}
 	if !slices.Equal(clusters, []string{cluster}) {
 		return fmt.Errorf("replication to clusters %q: %w", clusters, ErrPolicyNotSupported)
+	}
+	return nil
+}
+
+// onlyAnonymous takes a grant of everything to the role of clients that nobody has authenticated: without authentication
+// all are. Any other would protect nothing.
+func onlyAnonymous(text json.RawMessage) error {
+	fields := map[string]any{}
+	if json.Unmarshal(text, &fields) != nil {
+		return ErrBadPolicies
+	}
+	for name, v := range fields {
+		if grants, ok := v.(map[string]any); ok && name == "namespace_auth" && len(grants) == 1 {
+			actions, _ := grants["anonymous"].([]any)
+			if slices.Contains(actions, any("produce")) && slices.Contains(actions, any("consume")) {
+				continue
+			}
+		}
+		if !asksNothing(v) {
+			return fmt.Errorf("auth_policies: %w", ErrPolicyNotSupported)
+		}
 	}
 	return nil
 }

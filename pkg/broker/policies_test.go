@@ -16,6 +16,7 @@ func TestPolicies(t *testing.T) {
 		`{}`:                           "",
 		`{"bundles":null}`:             "",
 		`{"bundles":{"numBundles":3}}`: "bundles",
+		`{"auth_policies":{"namespace_auth":{"anonymous":["produce","consume"]}}}`:                                                                "",
 		`{"bundles":{"numBundles":1,"boundaries":["0x00000000","0xffffffff"]},"publishMaxMessageRate":{"here":{"publishThrottlingRateInMsg":5}}}`: "bundles publishMaxMessageRate",
 		`{"deleted":false,"encryption_required":false,"offload_threshold":-1,"subscription_auth_mode":"None","max_consumers_per_topic":null,` +
 			`"auth_policies":{"namespace_auth":{},"topicAuth":{}},"backlog_quota_map":{},"replication_clusters":["here"]}`: "",
@@ -38,6 +39,8 @@ func TestPolicies(t *testing.T) {
 		`{"deduplicationEnabled":false}`:                                                     ErrPolicyNotSupported, // the broker's setting may say true
 		`{"max_consumers_per_topic":0}`:                                                      ErrPolicyNotSupported,
 		`{"retention_policies":{"retentionTimeInMinutes":5,"retentionSizeInMB":0}}`:          ErrPolicyNotSupported,
+		`{"auth_policies":{"namespace_auth":{"anonymous":["produce"]}}}`:                     ErrPolicyNotSupported,
+		`{"auth_policies":{"namespace_auth":{"anonymous":["produce","consume"],"me":[]}}}`:   ErrPolicyNotSupported,
 		`{"auth_policies":{"namespace_auth":{"me":["produce"]}}}`:                            ErrPolicyNotSupported,
 		`{"encryption_required":true}`:                                                       ErrPolicyNotSupported,
 		`{"x":1}`:                                                                            ErrPolicyNotSupported,
