@@ -34,18 +34,27 @@ func (o operator) flags(name string) *orderFlags {
 	return f
 }
 
-// connect parses the arguments and opens a client.
-func (f *orderFlags) connect(args []string) (*bookieclient.Client, error) {
+// connect parses the arguments, opens a client and looks at the whole cluster.
+func (f *orderFlags) connect(ctx context.Context, args []string) (*bookieclient.Client, *bookie.Survey, error) {
 	if err := f.Parse(args); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if f.NArg() > 0 {
-		return nil, fmt.Errorf("%s: unexpected %q", f.Name(), f.Arg(0))
+		return nil, nil, fmt.Errorf("%s: unexpected %q", f.Name(), f.Arg(0))
 	}
 	if f.bookies == "" || f.id == "" {
-		return nil, fmt.Errorf("%s needs --bookies and --id", f.Name())
+		return nil, nil, fmt.Errorf("%s needs --bookies and --id", f.Name())
 	}
-	return bookieclient.Open(bookieclient.Options{Bookies: strings.Split(f.bookies, ",")})
+	c, err := bookieclient.Open(bookieclient.Options{Bookies: strings.Split(f.bookies, ",")})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := survey(ctx, c)
+	if err != nil {
+		c.Shutdown()
+		return nil, nil, err
+	}
+	return c, s, nil
 }
 
 // progressEvery is how often a decommissioning looks how far it has come.
@@ -57,15 +66,11 @@ func (o operator) decommission(ctx context.Context, args []string) error {
 	f := o.flags("decommission")
 	cancel := f.Bool("cancel", false, "take the order back; what has moved already stays there")
 	wait := f.Bool("wait", true, "wait until the bookie holds nothing any more, and print how far it is")
-	c, err := f.connect(args)
+	c, s, err := f.connect(ctx, args)
 	if err != nil {
 		return err
 	}
 	defer c.Shutdown()
-	s, err := survey(ctx, c)
-	if err != nil {
-		return err
-	}
 	mode, err := s.Mode(f.id)
 	if err != nil {
 		return err
@@ -144,15 +149,11 @@ func (o operator) watch(ctx context.Context, c *bookieclient.Client, id string) 
 func (o operator) readOnly(ctx context.Context, args []string) error {
 	f := o.flags("read-only")
 	off := f.Bool("off", false, "take entries again")
-	c, err := f.connect(args)
+	c, s, err := f.connect(ctx, args)
 	if err != nil {
 		return err
 	}
 	defer c.Shutdown()
-	s, err := survey(ctx, c)
-	if err != nil {
-		return err
-	}
 	if !s.Known(f.id) {
 		return fmt.Errorf("no bookie %q is registered; registered are %s", f.id, strings.Join(ids(s), ", "))
 	}

@@ -7,8 +7,6 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
@@ -123,13 +121,9 @@ func (ls *links) fetch(ctx context.Context, peer string, group ledger.GroupID, w
 
 // Fetch implements bookiepb.RaftServer.
 func (s *raftService) Fetch(req *bookiepb.FetchRequest, stream grpc.ServerStreamingServer[bookiepb.FetchResponse]) error {
-	if err := s.handshake(stream.Context(), stream.SendHeader); err != nil {
+	g, err := s.replica(stream.Context(), stream.SendHeader, req)
+	if err != nil {
 		return err
-	}
-	id := ledger.GroupID(req.GetGroup())
-	g := s.group(id)
-	if req.GetClusterId() != s.links.self.clusterID || g == nil {
-		return status.Errorf(codes.NotFound, "no replica of group %d here", id)
 	}
 	for _, r := range req.GetRecords() {
 		if err := stream.Send(g.gather(r)); err != nil {

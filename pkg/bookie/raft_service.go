@@ -154,6 +154,22 @@ func (s *raftService) handshake(ctx context.Context, send func(metadata.MD) erro
 	return send(s.links.self.pairs())
 }
 
+// replica greets a peer and returns the replica that its request is for.
+func (s *raftService) replica(ctx context.Context, send func(metadata.MD) error, req interface {
+	GetGroup() uint32
+	GetClusterId() string
+}) (*group, error) {
+	if err := s.handshake(ctx, send); err != nil {
+		return nil, err
+	}
+	id := ledger.GroupID(req.GetGroup())
+	g := s.group(id)
+	if req.GetClusterId() != s.links.self.clusterID || g == nil {
+		return nil, status.Errorf(codes.NotFound, "no replica of group %d here", id)
+	}
+	return g, nil
+}
+
 // chunkReader reads the data of a snapshot stream.
 type chunkReader struct {
 	recv  func() (*bookiepb.SnapshotChunk, error)

@@ -177,13 +177,9 @@ const snapshotTimeout = 10 * time.Minute
 
 // Snapshot implements bookiepb.RaftServer.
 func (s *raftService) Snapshot(req *bookiepb.SnapshotRequest, stream grpc.ServerStreamingServer[bookiepb.SnapshotChunk]) error {
-	if err := s.handshake(stream.Context(), stream.SendHeader); err != nil {
+	g, err := s.replica(stream.Context(), stream.SendHeader, req)
+	if err != nil {
 		return err
-	}
-	id := ledger.GroupID(req.GetGroup())
-	g := s.group(id)
-	if req.GetClusterId() != s.links.self.clusterID || g == nil {
-		return status.Errorf(codes.NotFound, "no replica of group %d here", id)
 	}
 	meta, state, err := g.freshSnapshot(stream.Context(), req.GetIndex())
 	if err != nil {

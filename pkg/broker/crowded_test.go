@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"geminga/pkg/protocol"
 	"geminga/rpc/pulsarpb"
 )
 
@@ -20,15 +19,7 @@ func TestTooManyConsumers(t *testing.T) {
 	next.lookup(name(1))
 	ask := subscribing{topic: name(1), name: "b", id: 1}.command(next.id())
 
-	next.send(ask)
-	old.expect(pulsarpb.BaseCommand_PING)
-	old.write(protocol.AppendPong(nil)) // it lives
-	if got := next.expect(pulsarpb.BaseCommand_ERROR).Error.GetError(); got != pulsarpb.ServerError_ConsumerBusy {
-		t.Errorf("%v", got)
-	}
-	next.send(ask) // this time it does not answer
-	next.expect(pulsarpb.BaseCommand_SUCCESS)
-	old.closed()
+	takePlace(t, old, next, ask)
 
 	next.send(subscribing{topic: name(1), name: "c", id: 2}.command(next.id()))
 	if got := next.expect(pulsarpb.BaseCommand_ERROR).Error.GetError(); got != pulsarpb.ServerError_NotAllowedError {

@@ -352,3 +352,18 @@ func lookupFrame(t *testing.T) []byte {
 	}
 	return b
 }
+
+// takePlace asks for a place that a connection holds: in vain while the other answers the probe, and gets it when the other
+// does not.
+func takePlace(t *testing.T, old, next *peer, ask *pulsarpb.BaseCommand) {
+	t.Helper()
+	next.send(ask)
+	old.expect(pulsarpb.BaseCommand_PING)
+	old.write(protocol.AppendPong(nil))
+	if got := next.expect(pulsarpb.BaseCommand_ERROR).Error.GetError(); got != pulsarpb.ServerError_ConsumerBusy {
+		t.Errorf("%v", got)
+	}
+	next.send(ask) // this time it does not answer
+	next.expect(pulsarpb.BaseCommand_SUCCESS)
+	old.closed()
+}

@@ -200,15 +200,7 @@ func TestExclusiveTakeover(t *testing.T) {
 	next.lookup(name(1))
 	ask := subscribing{topic: name(1), name: "s", id: 1}.command(next.id())
 
-	next.send(ask)
-	old.expect(pulsarpb.BaseCommand_PING)
-	old.write(protocol.AppendPong(nil)) // it lives
-	if got := next.expect(pulsarpb.BaseCommand_ERROR).Error.GetError(); got != pulsarpb.ServerError_ConsumerBusy {
-		t.Errorf("%v", got)
-	}
-	next.send(ask) // this time it does not answer
-	next.expect(pulsarpb.BaseCommand_SUCCESS)
-	old.closed()
+	takePlace(t, old, next, ask)
 	next.send(producerCommand(name(1), 1, *next.id(), "same"))
 	next.expect(pulsarpb.BaseCommand_PRODUCER_SUCCESS)
 

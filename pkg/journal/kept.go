@@ -70,17 +70,20 @@ func (k *kept) find(index uint64) (int, bool) {
 	return slices.BinarySearchFunc(k.chunks, number, func(c chunk, n uint64) int { return cmp.Compare(c.number, n) })
 }
 
+// locate returns the chunk that has an index, and the place in it.
+func (k *kept) locate(index uint64) (i, n int, ok bool) {
+	if i, ok = k.find(index); ok {
+		n, ok = k.chunks[i].slot(index)
+	}
+	return i, n, ok
+}
+
 func (k *kept) at(index uint64) (place, bool) {
-	i, ok := k.find(index)
+	i, n, ok := k.locate(index)
 	if !ok {
 		return place{}, false
 	}
-	c := &k.chunks[i]
-	n, ok := c.slot(index)
-	if !ok {
-		return place{}, false
-	}
-	return c.places[n], true
+	return k.chunks[i].places[n], true
 }
 
 // set gives an index a place, and returns the one it had.
@@ -104,15 +107,11 @@ func (k *kept) set(index uint64, p place) (place, bool) {
 
 // remove takes an index away, and returns the place it had.
 func (k *kept) remove(index uint64) (place, bool) {
-	i, ok := k.find(index)
+	i, n, ok := k.locate(index)
 	if !ok {
 		return place{}, false
 	}
 	c := &k.chunks[i]
-	n, ok := c.slot(index)
-	if !ok {
-		return place{}, false
-	}
 	old := c.places[n]
 	k.n--
 	if len(c.places) == 1 {
