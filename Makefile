@@ -9,7 +9,7 @@ SWEEPS   ?= 25
 SEEDS    ?= 2000
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench sweep cost properties mutations storage stress chaos campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench sweep cost properties mutations storage restart stress chaos campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -82,6 +82,12 @@ connections: build ## memory of 10,000 idle connections, and 5,000 clients that 
 
 storage: ## the journal crashed, flipped, cut and compared with a model, with SWEEPS times the usual seeds
 	$(GO) test ./pkg/journal -count=1 -timeout 60m -v -run 'TestCrashSweep|TestFaultSweep|TestBitFlips|TestTruncatedFiles|TestRandom|Summar' -journal.sweeps $(SWEEPS)
+
+RESTART_SIZES ?= 1024,5120,10240
+
+restart: build ## what the start of a bookie costs after a kill, with RESTART_SIZES MiB in 10,000 ledgers: 64 KiB entries, then 1 KiB entries one by one
+	cd integration && $(GO) run ./cmd/restart -bin ../$(BIN) -sizes $(RESTART_SIZES)
+	cd integration && $(GO) run ./cmd/restart -bin ../$(BIN) -sizes $(RESTART_SIZES) -entry 1024
 
 stress: ## every unit test many times, to find flaky ones
 	$(GO) test -race -count=20 -timeout 60m ./pkg/...

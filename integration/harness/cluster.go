@@ -204,6 +204,9 @@ func (o *Options) initBookie(bin, dir, id string, members []string) error {
 	return nil
 }
 
+// Services returns the addresses at which the first bookies serve.
+func (c *Cluster) Services() []string { return c.service }
+
 // Gossip returns the addresses at which the first bookies gossip.
 func (c *Cluster) Gossip() []string { return c.gossip }
 
