@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"geminga/pkg/vfs"
@@ -61,6 +62,79 @@ func TestTruncationOutlivesItsSegment(t *testing.T) {
 		}
 	}
 	mustClose(t, j)
+}
+
+// A restart that is interrupted leaves a segment without a head. It settles nothing about the segments before it that were
+// recycled: what was truncated in those does not come back, and nothing passes for damaged.
+func TestSegmentWithoutHeadBehindAGap(t *testing.T) {
+	mem := vfs.NewMem()
+	j := mustOpen(t, testOptions(mem))
+	g, other := j.Group(1), j.Group(2)
+	must(t, other.Append([]Record{record(2, 1, 100)})) // the first segment stays
+	must(t, g.Append([]Record{record(1, 1, 100), record(1, 2, 100), record(1, 3, 100)}))
+	mustClose(t, j)
+	j = mustOpen(t, testOptions(mem))
+	must(t, j.Group(1).TruncateSuffix(2))
+	must(t, j.Group(1).CompactPrefix(1))
+	mustClose(t, j)
+	j = mustOpen(t, testOptions(mem))
+	torn := newestOf(j)
+	after := mem.Crash(0)
+	mustClose(t, j)
+	f, err := after.Open(filepath.Join(testDir, segmentName(torn)))
+	must(t, err)
+	_, err = f.WriteAt(make([]byte, sectorSize), segmentHeaderLen) // of the write, only the header reached the disk
+	must(t, err)
+	must(t, f.Close())
+	for range 2 { // so that it is one of the middle
+		mustClose(t, mustOpen(t, testOptions(after)))
+	}
+	if hasHead(t, after, torn) || !hasHead(t, after, torn+1) {
+		t.Fatalf("segment %d has a head", torn)
+	}
+	for _, stay := range [][]uint64{nil, {torn - 1}, {torn}, {torn, torn + 1}, {torn + 1}} {
+		withGap(t, after.Crash(0), stay)
+	}
+}
+
+// withGap recycles all but the first segment, those that stay, and the newest.
+func withGap(t *testing.T, mem *vfs.Mem, stay []uint64) {
+	t.Helper()
+	j := mustOpen(t, testOptions(mem))
+	releaseAll(j.Group(1))
+	for _, number := range j.Segments() {
+		if number != 1 && !slices.Contains(stay, number) && number != newestOf(j) {
+			must(t, j.Recycle(number))
+		}
+	}
+	mustClose(t, j)
+	r := mustRead(t, mem, nil)
+	if d := r.Damage(); len(d) > 0 {
+		t.Errorf("%d stay: %v", stay, d)
+	}
+	must(t, r.Close())
+	j = mustOpen(t, testOptions(mem))
+	defer mustClose(t, j)
+	for i := uint64(2); i <= 3; i++ {
+		if _, err := j.Group(1).ReadPiece(i, Piece{0, 1}, nil); err != ErrNotFound {
+			t.Errorf("%d stay: index %d, which was truncated: %v", stay, i, err)
+		}
+	}
+}
+
+// hasHead reports whether the first batch of a segment is a head.
+func hasHead(t *testing.T, mem *vfs.Mem, number uint64) bool {
+	t.Helper()
+	f, err := mem.Open(filepath.Join(testDir, segmentName(number)))
+	must(t, err)
+	size, err := f.Size()
+	must(t, err)
+	var s scanner
+	s.reset(f, number, size)
+	h, ok, err := s.batch(segmentHeaderLen)
+	must(t, err)
+	must(t, f.Close())
+	return ok && h.flags&flagHead != 0
 }
 
 func newestOf(j *Journal) uint64 {

@@ -20,7 +20,11 @@ import (
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	var sum randomCounts
+	seeds := []uint64{2491} // which meets a segment without a head behind a gap, when the preparer is slow
 	for seed := range uint64(150 * *sweeps) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w := &random{t: t, rng: rand.New(rand.NewPCG(seed, 0x6a6f75726e616c)), mem: vfs.NewMem(), groups: models{}}
 			for id := range uint32(3) {
@@ -35,7 +39,7 @@ func TestRandom(t *testing.T) {
 			sum.add(&w.count)
 		})
 	}
-	all := sum.runs == 150**sweeps // and not one that was named
+	all := sum.runs == len(seeds) // and not one that was named
 	if all && (sum.crashes < 100 || sum.recycled < 100 || sum.back < 100 || sum.gone < 20 || sum.pending == 0) {
 		t.Errorf("seldom met: %+v", sum)
 	}

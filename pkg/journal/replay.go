@@ -15,16 +15,18 @@ import "fmt"
 // what is missing from the log becomes holes. Holes that later are compacted away did no harm. A group that is still a
 // suspect at the end has lost records, and nobody knows which: what was written for it before may be out of date.
 //
-// Segments that were recycled are simply not there. Nothing that a group holds was in them, so the head after the gap
-// is believed where it differs; what was moved out of them follows.
+// Segments that were recycled are simply not there. Nothing that a group holds was in them, so the next head after the
+// gap is believed where it differs; what was moved out of them follows. A segment whose head was torn has none: its
+// batches, if it has more than the end mark, do not settle what the gap left open.
 type replay struct {
 	scanner
 	groups map[uint32]*Group
 	new    func(id uint32) *Group
 
 	prev    uint64 // the present segment, once it was begun
-	read    uint64 // the one that was read before it
-	chained bool   // the current segment follows it without a gap
+	read    uint64 // the one up to which all was read that concerns what is there: the last before a gap
+	chained bool   // nothing is missing between that and the present one
+	gap     bool   // something is, and no head has yet told what
 	batch   uint64 // number of the last batch applied
 	before  uint64 // its groups, as bits
 	end     int64  // where the last batch ends in its segment
@@ -73,8 +75,7 @@ type bounds struct {
 
 // segment applies what is in the scanner's file.
 func (r *replay) segment(f *file, b bounds) error {
-	r.chained = r.prev == f.number-1
-	r.read, r.prev = r.prev, f.number
+	r.follow(f.number)
 	off, expected := int64(segmentHeaderLen), f.header.first
 	if r.clean = f.valid; r.clean {
 		b, err := r.at(0, segmentHeaderLen)
@@ -105,6 +106,16 @@ func (r *replay) segment(f *file, b bounds) error {
 		r.suspectAll(r.corrupt(r.end, fmt.Sprintf("batches from %d on are missing", expected)), f.size)
 	}
 	return nil
+}
+
+// follow goes on to a segment.
+func (r *replay) follow(number uint64) {
+	if !r.gap {
+		r.read = r.prev
+	}
+	r.gap = r.gap || r.prev != number-1
+	r.chained = !r.gap
+	r.prev = number
 }
 
 // step applies the batch that is expected at off, or finds the one to go on with. False: the segment ends here.
@@ -153,8 +164,8 @@ func (r *replay) summarise(h *batchHeader) {
 // summarised applies a segment's summary, which fits, instead of what is in the file.
 func (r *replay) summarised(f *file, s *summaryReader) error {
 	r.reset(nil, f.number, f.size)
-	r.chained = r.prev == f.number-1
-	r.read, r.prev, r.clean, r.ended = r.prev, f.number, false, false
+	r.follow(f.number)
+	r.clean, r.ended = false, false
 	for !r.ended {
 		h, off, list, _ := s.next(r.list[:0])
 		r.list = list
@@ -280,6 +291,7 @@ func (r *replay) apply(h *batchHeader, whole, known bool, off int64) {
 	for i := range r.list {
 		r.record(&r.list[i], head)
 	}
+	r.gap = r.gap && !head // of a damaged one all groups are suspects, or those that it names
 	switch {
 	case head && known:
 		r.headDone(h)
