@@ -9,7 +9,7 @@ SWEEPS   ?= 25
 SEEDS    ?= 2000
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench sweep cost properties mutations storage restart stress chaos campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench sweep cost properties mutations storage restart stress chaos bookies campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -95,6 +95,12 @@ stress: ## every unit test many times, to find flaky ones
 chaos: ## longer kill campaign against real processes, built with the race detector
 	$(GO) build -race -o $(BIN)/race/ ./cmd/...
 	cd integration && $(GO) test -count=1 -timeout 60m -run TestChaos -chaos.rounds $(ROUNDS) -bin ../$(BIN)/race -v .
+
+BOOKIE_KILLS ?= 100
+BOOKIE_ALL   ?= 10
+
+bookies: build ## longer kill campaign against bookies alone: every copy of every entry is compared; prints the times
+	cd integration && $(GO) test -count=1 -timeout 90m -run TestBookies -bookies.kills $(BOOKIE_KILLS) -bookies.all $(BOOKIE_ALL) -v .
 
 campaigns: build ## the integration tests that have larger sizes, in these: deduplication, named producers, delayed messages
 	cd integration && $(GO) test -count=1 -timeout 60m -full -v -run 'TestDeduplication|TestManyNamed|TestDelayed' .

@@ -104,6 +104,21 @@ func (c *Cluster) Order(ctx context.Context, command, id string, args ...string)
 	return string(out), err
 }
 
+// Inspect runs a command of bookied that looks into the directory of a bookie that does not run, and returns what it printed.
+func (c *Cluster) Inspect(ctx context.Context, id string, args ...string) ([]byte, error) {
+	bookied, err := binary(c.opts.Bin, "bookied")
+	if err != nil {
+		return nil, err
+	}
+	var out, notes bytes.Buffer
+	cmd := exec.CommandContext(ctx, bookied, append(args, "--data", filepath.Join(c.opts.Dir, id))...)
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	if err := cmd.Run(); err != nil {
+		return out.Bytes(), fmt.Errorf("%w: %s", err, notes.String())
+	}
+	return out.Bytes(), nil
+}
+
 // Wipe empties a bookie's data directory and prepares it again under the same id, as if its disk had been replaced.
 func (c *Cluster) Wipe(id string) error {
 	bookied, err := binary(c.opts.Bin, "bookied")
@@ -127,7 +142,7 @@ func (c *Cluster) bookie(bin string, a bookieAddrs, gossip []string) *Proc {
 		"gossipJoin=" + strings.Join(gossip, ","),
 		"httpServerPort=" + port(a.http),
 	})
-	return &Proc{Name: a.id, Args: withSets(args, c.opts.BookieSets), HTTP: a.http, Log: filepath.Join(c.opts.Dir, a.id+".log")}
+	return &Proc{Name: a.id, Args: withSets(args, c.opts.BookieSets), HTTP: a.http, Log: filepath.Join(c.opts.Dir, a.id+".log"), GRPC: a.service}
 }
 
 // Tests read topics from the beginning whatever subscriptions they have, so brokers keep everything unless told otherwise.

@@ -109,3 +109,19 @@ func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
 	}
 	return nil, fmt.Errorf("no bookie leads group %d", group)
 }
+
+// MetadataLeader returns the id of the bookie that leads the metadata group, as some bookie knows it; empty when none does.
+func MetadataLeader(ctx context.Context, bookies []*Proc) (string, error) {
+	var errs []error
+	for _, p := range bookies {
+		var status struct{ Metadata *Group }
+		if err := getJSON(ctx, p.HTTP, "/status", &status); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if status.Metadata != nil && status.Metadata.LeaderID != "" {
+			return status.Metadata.LeaderID, nil
+		}
+	}
+	return "", errors.Join(errs...)
+}

@@ -24,6 +24,7 @@ type Proc struct {
 	Args []string // binary and arguments
 	HTTP string   // address of its HTTP port, for readiness
 	Log  string   // file that collects its output over all starts
+	GRPC string   // of a bookie: address of its own port
 
 	cmd  *exec.Cmd
 	done chan error
