@@ -34,7 +34,7 @@ type loopState struct {
 	acks    ackPool
 }
 
-// batch is the sends of one turn to one topic. As a Task it publishes them.
+// batch is sends of one turn to one topic. As a Task it publishes them.
 type batch struct {
 	topic    *hosted
 	messages []topic.Message
@@ -50,9 +50,6 @@ func (b *batch) Run() {
 		b.messages[i].Payload.Release()
 	}
 	clear(b.messages)
-	if cap(b.messages) > maxKept {
-		b.messages = nil
-	}
 	*b = batch{messages: b.messages[:0]}
 	h.server.batches.Put(b)
 }
@@ -60,7 +57,8 @@ func (b *batch) Run() {
 // maxKept bounds the capacity of slices that are kept for reuse.
 const maxKept = 4096
 
-// add puts a send into the batch of its topic. The batch takes over the payload's reference.
+// add puts a send into the batch of its topic. The batch takes over the payload's reference. A batch that is full goes at
+// once: the topic's executor can begin with it while the turn goes on, and none has to grow with the turn.
 func (st *loopState) add(h *hosted, loop int, m *topic.Message) {
 	b := h.batches[loop]
 	if b == nil {
@@ -72,6 +70,9 @@ func (st *loopState) add(h *hosted, loop int, m *topic.Message) {
 	b.messages = append(b.messages, *m)
 	b.bytes += len(m.Payload.Data)
 	b.count += int64(m.Messages)
+	if len(b.messages) == pieceSize {
+		st.post(h)
+	}
 }
 
 // flush posts every batch.
@@ -114,9 +115,15 @@ type outbox struct {
 }
 
 type outboxItems struct {
-	receipts   []receipt
-	deliveries []delivery
+	receipts   pile[receipt]
+	deliveries pile[delivery]
 	closings   []closing
+}
+
+func (s *Server) setUpOutbox(o *outbox) {
+	for _, items := range []*outboxItems{&o.mu.outboxItems, &o.taken} {
+		items.receipts.free, items.deliveries.free = &s.receipts, &s.deliveries
+	}
 }
 
 type receipt struct {
@@ -152,23 +159,16 @@ func (o *outbox) Run() {
 	o.taken, o.mu.outboxItems = o.mu.outboxItems, o.taken
 	o.mu.posted = false
 	o.mu.Unlock()
-	writeReceipts(o.taken.receipts)
-	o.bytes.Add(-writeDeliveries(o.taken.deliveries))
+	o.taken.receipts.drain(writeReceipts)
+	o.taken.deliveries.drain(func(ds []delivery) { o.bytes.Add(-writeDeliveries(ds)) })
 	for i := range o.taken.closings {
 		c := &o.taken.closings[i]
 		c.c.topicClosed(c.what, c.id)
 	}
-	o.taken.receipts = recycle(o.taken.receipts)
-	o.taken.deliveries = recycle(o.taken.deliveries)
-	o.taken.closings = recycle(o.taken.closings)
-}
-
-func recycle[T any](s []T) []T {
-	if cap(s) > maxKept && len(s) < cap(s)/4 {
-		return nil
+	clear(o.taken.closings)
+	if o.taken.closings = o.taken.closings[:0]; cap(o.taken.closings) > maxKept {
+		o.taken.closings = nil
 	}
-	clear(s)
-	return s[:0]
 }
 
 // writeReceipts writes runs of receipts for one connection at a time.

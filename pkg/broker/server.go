@@ -29,6 +29,8 @@ type Server struct {
 	fatal    []string
 	batches  sync.Pool // of *batch
 
+	receipts, deliveries sync.Pool // of pieces of outboxes
+
 	group     *eventloop.Group
 	states    []*loopState // by loop
 	topicPool *executor.Pool
@@ -140,7 +142,9 @@ func (s *Server) openLoops(ctx context.Context) error {
 	o := &s.opts
 	a := &o.Admission
 	for range o.Loops {
-		s.states = append(s.states, &loopState{server: s})
+		st := &loopState{server: s}
+		s.setUpOutbox(&st.out)
+		s.states = append(s.states, st)
 	}
 	var err error
 	s.group, err = eventloop.New(&handler{s}, eventloop.Options{

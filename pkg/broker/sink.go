@@ -32,7 +32,7 @@ func (s *sink) Receipts(rs []topic.Receipt) {
 	o := &s.c.state.out
 	o.mu.Lock()
 	for i := range rs {
-		o.mu.receipts = append(o.mu.receipts, receipt{s.c, rs[i]})
+		*o.mu.receipts.add() = receipt{s.c, rs[i]}
 	}
 	o.unlock()
 }
@@ -50,7 +50,7 @@ func (s *sink) Deliver(consumer *topic.Consumer, ds []topic.Delivery) {
 	o.mu.Lock()
 	for i := range ds {
 		bytes += len(ds[i].Entry.Payload.Data)
-		o.mu.deliveries = append(o.mu.deliveries, delivery{s.c, consumer, ds[i]})
+		*o.mu.deliveries.add() = delivery{s.c, consumer, ds[i]}
 	}
 	s.queued.Add(int64(bytes))
 	o.bytes.Add(int64(bytes))
