@@ -105,11 +105,11 @@ func (c *config) registerBroker(s *settings.Set) {
 	s.Int(&t.BrokerDeduplicationEntriesInterval, "brokerDeduplicationEntriesInterval", 1000, settings.Range{Min: 1, Max: unlimited}, "entries between two snapshots of the sequence ids").In("entries")
 	s.Int(&t.BrokerDeduplicationMaxNumberOfProducers, "brokerDeduplicationMaxNumberOfProducers", 10_000, settings.Range{Min: 1, Max: unlimited}, "producers in a snapshot").In("producers")
 	s.Duration(&t.BrokerDeduplicationProducerInactivityTimeout, "brokerDeduplicationProducerInactivityTimeoutMinutes", 360, time.Minute, "minutes after which a producer that is gone is forgotten")
-	s.Int(&t.DispatcherMaxReadBatchSize, "dispatcherMaxReadBatchSize", 500, settings.Range{Min: 1, Max: 100_000}, "entries that one read asks for").In("entries")
-	s.Int(&t.DispatcherMaxReadSizeBytes, "dispatcherMaxReadSizeBytes", 5<<20, settings.Range{Min: 1, Max: unlimited}, "bytes that one read asks for").In("bytes")
-	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn").In("entries")
-	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit").In("messages")
-	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit").In("messages")
+	s.Int(&t.DispatcherMaxReadBatchSize, "dispatcherMaxReadBatchSize", 500, settings.Range{Min: 1, Max: 100_000}, "entries that one read asks for").In("entries").Dynamic()
+	s.Int(&t.DispatcherMaxReadSizeBytes, "dispatcherMaxReadSizeBytes", 5<<20, settings.Range{Min: 1, Max: unlimited}, "bytes that one read asks for").In("bytes").Dynamic()
+	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn").In("entries").Dynamic()
+	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit").In("messages").Dynamic()
+	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit").In("messages").Dynamic()
 }
 
 // parseConfig reads the flags that the commands share.

@@ -14,27 +14,27 @@ import (
 func (c *config) registerDispatch(s *settings.Set) {
 	t := &c.options.Topic
 	count := settings.Range{Min: 0, Max: unlimited}
-	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, count, "producers of a topic; 0: no limit").In("producers")
-	s.Int(&t.MaxConsumersPerTopic, "maxConsumersPerTopic", 0, count, "consumers of all subscriptions of a topic; 0: no limit").In("consumers")
-	s.Int(&t.MaxConsumersPerSubscription, "maxConsumersPerSubscription", 0, count, "consumers of a subscription; 0: no limit").In("consumers")
-	s.Int(&t.MaxSubscriptionsPerTopic, "maxSubscriptionsPerTopic", 0, count, "subscriptions of a topic; those that exist stay; 0: no limit").In("subscriptions")
-	s.Int(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages")
+	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, count, "producers of a topic; 0: no limit").In("producers").Dynamic()
+	s.Int(&t.MaxConsumersPerTopic, "maxConsumersPerTopic", 0, count, "consumers of all subscriptions of a topic; 0: no limit").In("consumers").Dynamic()
+	s.Int(&t.MaxConsumersPerSubscription, "maxConsumersPerSubscription", 0, count, "consumers of a subscription; 0: no limit").In("consumers").Dynamic()
+	s.Int(&t.MaxSubscriptionsPerTopic, "maxSubscriptionsPerTopic", 0, count, "subscriptions of a topic; those that exist stay; 0: no limit").In("subscriptions").Dynamic()
+	s.Int(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages").Dynamic()
 	s.Func("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "0.16", "part of maxUnackedMessagesPerBroker: a subscription with no more than this goes on",
-		fraction(&t.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked))
-	s.Func("dispatchThrottlingRatePerTopicInMsg", "0", "messages per second that all subscriptions of a topic together are given; 0 or less: no limit", rate(&t.DispatchRatePerTopic.Messages)).In("messages per second")
-	s.Func("dispatchThrottlingRatePerTopicInByte", "0", "the same in bytes", rate(&t.DispatchRatePerTopic.Bytes)).In("bytes per second")
-	s.Func("dispatchThrottlingRatePerSubscriptionInMsg", "0", "messages per second that each subscription is given; 0 or less: no limit", rate(&t.DispatchRatePerSubscription.Messages)).In("messages per second")
-	s.Func("dispatchThrottlingRatePerSubscriptionInByte", "0", "the same in bytes", rate(&t.DispatchRatePerSubscription.Bytes)).In("bytes per second")
+		fraction(&t.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked)).Dynamic()
+	s.Func("dispatchThrottlingRatePerTopicInMsg", "0", "messages per second that all subscriptions of a topic together are given; 0 or less: no limit", rate(&t.DispatchRatePerTopic.Messages)).In("messages per second").Dynamic()
+	s.Func("dispatchThrottlingRatePerTopicInByte", "0", "the same in bytes", rate(&t.DispatchRatePerTopic.Bytes)).In("bytes per second").Dynamic()
+	s.Func("dispatchThrottlingRatePerSubscriptionInMsg", "0", "messages per second that each subscription is given; 0 or less: no limit", rate(&t.DispatchRatePerSubscription.Messages)).In("messages per second").Dynamic()
+	s.Func("dispatchThrottlingRatePerSubscriptionInByte", "0", "the same in bytes", rate(&t.DispatchRatePerSubscription.Bytes)).In("bytes per second").Dynamic()
 	s.Func("dispatchThrottlingOnNonBacklogConsumerEnabled", "true", "these rates also hold for subscriptions whose consumers have been sent all messages; false: only for those with a backlog",
-		settings.Inverted(&t.DispatchThrottlingOnlyOfBacklog))
+		settings.Inverted(&t.DispatchThrottlingOnlyOfBacklog)).Dynamic()
 	s.DurationOrNone(&t.ActiveConsumerFailoverDelay, "activeConsumerFailoverDelayTimeMillis", 1000, time.Millisecond, "from a change of the active consumer of a failover subscription to its first message and the notices; 0: at once")
 	s.Bool(&t.ActiveConsumerFailoverConsistentHashing, "activeConsumerFailoverConsistentHashing", false, "choose the active consumer of a partition by consistent hashing, as for topics without partitions; else by the partition's number")
 	s.Func("subscriptionKeySharedUseConsistentHashing", "true", "deal the keys of Key_Shared subscriptions out by consistent hashing; else by halving ranges of hashes",
 		settings.Inverted(&t.SubscriptionKeySharedHashRanges))
 	s.Int(&t.SubscriptionKeySharedConsistentHashingReplicaPoints, "subscriptionKeySharedConsistentHashingReplicaPoints", 100, settings.Range{Min: 1, Max: 10_000}, "points of a consumer on the ring of consistent hashing").In("points")
-	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerConsumer, "keySharedLookAheadMsgInReplayThresholdPerConsumer", 4000, settings.Range{Min: 0, Max: unlimited}, "entries that may wait for their keys, times the consumers, before nothing new is read; 0: no limit").In("entries")
-	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerSubscription, "keySharedLookAheadMsgInReplayThresholdPerSubscription", 40_000, settings.Range{Min: 0, Max: unlimited}, "the same for all consumers together; 0: no limit").In("entries")
-	s.DurationOrNone(&t.KeySharedUnblockingInterval, "keySharedUnblockingIntervalMs", 10, time.Millisecond, "from the last acknowledgement of a draining key to its next delivery; 0: at once")
+	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerConsumer, "keySharedLookAheadMsgInReplayThresholdPerConsumer", 4000, settings.Range{Min: 0, Max: unlimited}, "entries that may wait for their keys, times the consumers, before nothing new is read; 0: no limit").In("entries").Dynamic()
+	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerSubscription, "keySharedLookAheadMsgInReplayThresholdPerSubscription", 40_000, settings.Range{Min: 0, Max: unlimited}, "the same for all consumers together; 0: no limit").In("entries").Dynamic()
+	s.DurationOrNone(&t.KeySharedUnblockingInterval, "keySharedUnblockingIntervalMs", 10, time.Millisecond, "from the last acknowledgement of a draining key to its next delivery; 0: at once").Dynamic()
 	s.Func("delayedDeliveryEnabled", "true", "deliver messages of Shared and Key_Shared subscriptions at the time that their producers ask for; false: at once", settings.Inverted(&t.DelayedDeliveryDisabled))
 	s.Duration(&t.DelayedDeliveryTickTime, "delayedDeliveryTickTimeMillis", 1000, time.Millisecond, "delayed messages may be as much later than their time; they are never early")
 	s.Func("brokerEntryMetadataInterceptors", "", "what entries are stored with, separated by commas: AppendBrokerTimestampMetadataInterceptor (the broker's time, which seeks by time go by), "+

@@ -23,7 +23,8 @@ func TestStorable(t *testing.T) {
 	other := map[string]string{ // another value than the default of each
 		"inProgressRequestFrameMemoryLimitEnabled": "TRACKING", "allowAutoTopicCreation": "false", "managedLedgerCacheCopyEntries": "true",
 		"allowAutoTopicCreationType": "partitioned", "allowAutoSubscriptionCreation": "false", "brokerDeleteInactiveTopicsEnabled": "false",
-		"brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+		"brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up", "dispatchThrottlingOnNonBacklogConsumerEnabled": "false",
+		"maxUnackedMessagesPerSubscriptionOnBrokerBlocked": "0.5",
 	}
 	for _, name := range c.brokerOptions().Settings.Dynamic() {
 		value := other[name]
@@ -45,5 +46,5 @@ func TestStorable(t *testing.T) {
 
 // sameDynamic compares what dynamic settings may change.
 func sameDynamic(a, b *broker.Options) bool {
-	return a.Admission == b.Admission && a.Limits == b.Limits && a.Cache.CopyEntries == b.Cache.CopyEntries && a.Rules == b.Rules
+	return a.Admission == b.Admission && a.Limits == b.Limits && a.Cache.CopyEntries == b.Cache.CopyEntries && a.Rules == b.Rules && a.Topic == b.Topic
 }

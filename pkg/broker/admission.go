@@ -1,6 +1,10 @@
 package broker
 
-import "time"
+import (
+	"time"
+
+	"geminga/pkg/topic"
+)
 
 // Admission is what a broker takes in, and when it stops doing so.
 type Admission struct {
@@ -94,6 +98,15 @@ func (s *Server) SetBrokerPublishRate(r Rate) { s.publishLimit.set(r, time.Now()
 func (s *Server) SetTopicPublishRate(r Rate) {
 	s.topicRate.Store(&r)
 	s.rates.apply(s.topics.all(nil)...)
+}
+
+// SetTopicOptions changes what topic.Configure can change, in topics that are open and in those to come.
+func (s *Server) SetTopicOptions(o topic.Options) {
+	s.topicOptions.Store(&o)
+	s.topicEnv.Unacked.Set(o)
+	for _, h := range s.topics.all(nil) {
+		s.topics.configure(h)
+	}
 }
 
 // SetCopyEntries changes managedLedgerCacheCopyEntries for what enters the cache from now on.

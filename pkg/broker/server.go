@@ -35,7 +35,7 @@ type Server struct {
 	states    []*loopState // by loop
 	topicPool *executor.Pool
 	subPool   *executor.Pool
-	topicEnv  topic.Env
+	topicEnv  topic.Env // without its Options
 	topics    topics
 	owners    ownership
 
@@ -46,7 +46,8 @@ type Server struct {
 	maxSend      int // maxPendingPublishRequestsPerConnection
 	maxOutbound  int // bytes that a client may leave unread before its requests wait
 	publishLimit publishLimit
-	topicRate    atomic.Pointer[Rate] // of topics to be opened
+	topicRate    atomic.Pointer[Rate]          // of topics to be opened
+	topicOptions atomic.Pointer[topic.Options] // in force
 	memory       frameMemory
 	rules        atomic.Pointer[TopicRules] // in force
 	sweeping     sync.WaitGroup
@@ -81,6 +82,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
 	s.rules.Store(&s.opts.Rules)
+	s.topicOptions.Store(&s.opts.Topic)
 	s.conns.most, s.conns.mostPerIP = o.Limits.Connections, o.Limits.ConnectionsPerIP
 	s.setLimits(&o.Limits)
 	s.dynamic = dynamicOf(&s.opts)
@@ -128,7 +130,6 @@ func (s *Server) openTopicEnv() error {
 			Bookies: o.Bookies, Store: o.Store, Cache: cache, Logger: o.Logger, Metrics: ledgers,
 		},
 		LedgerOptions: o.Ledger,
-		Options:       o.Topic,
 		Subscriptions: s.subPool,
 		Names:         topic.NewNameSource(o.ClusterName + "-" + o.ID + "-" + o.Incarnation),
 		Unacked:       topic.NewUnackedLimit(o.Topic),

@@ -128,6 +128,7 @@ func (s *Server) with(stored map[string]string) (Options, map[string]string, err
 	}
 	o.Admission.EnsureDefaults()
 	o.Rules.EnsureDefaults()
+	o.Topic.EnsureDefaults()
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -137,7 +138,7 @@ func (s *Server) with(stored map[string]string) (Options, map[string]string, err
 	o.Admission.validate(check)
 	o.Rules.validate(check)
 	o.Limits.validate(check)
-	return o, values, errors.Join(errs...)
+	return o, values, errors.Join(append(errs, o.Topic.Validate())...)
 }
 
 // reconfigure brings the dynamic part of the options in force.
@@ -148,6 +149,7 @@ func (s *Server) reconfigure(o *Options) {
 	change(&now.BrokerRate, a.BrokerRate, s.SetBrokerPublishRate)
 	change(&now.TopicRate, a.TopicRate, s.SetTopicPublishRate)
 	change(&now.CopyEntries, o.Cache.CopyEntries, s.SetCopyEntries)
+	change(&now.Topic, o.Topic, s.SetTopicOptions)
 	s.rules.Store(&o.Rules)
 	s.setLimits(&o.Limits)
 }
@@ -166,11 +168,12 @@ type dynamicOptions struct {
 	MaxPublishBuffer      int64
 	BrokerRate, TopicRate Rate
 	CopyEntries           bool
+	Topic                 topic.Options
 }
 
 func dynamicOf(o *Options) dynamicOptions {
 	a := &o.Admission
-	return dynamicOptions{a.FrameMemory, a.MaxPublishBuffer, a.BrokerRate, a.TopicRate, o.Cache.CopyEntries}
+	return dynamicOptions{a.FrameMemory, a.MaxPublishBuffer, a.BrokerRate, a.TopicRate, o.Cache.CopyEntries, o.Topic}
 }
 
 func change[T comparable](now *T, to T, set func(T)) {

@@ -150,6 +150,7 @@ func (ts *topics) open(name protocol.TopicName, b *bundle, done func(*hosted, er
 func (ts *topics) load(h *hosted) {
 	env := ts.server.topicEnv
 	env.Ledger.Executor = h.exec
+	env.Options = *ts.server.topicOptions.Load()
 	env.Ledger.Epoch = h.bundle.epoch
 	env.Lost = func(_ *topic.Topic, err error) { ts.lost(h, err) }
 	ts.server.metrics.loading(1)
@@ -223,6 +224,9 @@ func (ts *topics) opened(h *hosted, t *topic.Topic, err error) {
 			ts.server.owners.lost(h.bundle)
 		}
 	}
+	if err == nil {
+		t.Configure(*ts.server.topicOptions.Load()) // they may have changed since load
+	}
 	for _, done := range waiting {
 		if err != nil {
 			done(nil, err)
@@ -239,6 +243,14 @@ func (ts *topics) opened(h *hosted, t *topic.Topic, err error) {
 		ts.shut(h)
 	}
 	ts.loadNext()
+}
+
+// configure puts the options in force in an open topic. One that is opening looks at them when it is open, which is after
+// they have changed.
+func (ts *topics) configure(h *hosted) {
+	if ts.serving(h.text) == h {
+		h.exec.PostFunc(func() { h.t.Configure(*ts.server.topicOptions.Load()) })
+	}
 }
 
 // lost forgets a topic that another owner has taken, or whose log failed. On its executor. The topic has closed its

@@ -17,7 +17,7 @@ type numbering struct {
 
 // numbers reports that entries are given broker entry metadata.
 func (t *Topic) numbers() bool {
-	o := &t.env.Options
+	o := t.opts
 	return t.name.IsPersistent() && (o.AppendBrokerTimestamp || o.AppendIndex)
 }
 
@@ -30,7 +30,7 @@ func (t *Topic) number(ops []managedledger.Op) {
 		}
 	}
 	buf := make([]byte, 0, size)
-	o := &t.env.Options
+	o := t.opts
 	front := protocol.BrokerEntry{Timestamp: uint64(time.Now().UnixMilli()), HasTimestamp: o.AppendBrokerTimestamp, HasIndex: o.AppendIndex}
 	for i := range ops {
 		if ops[i].Barrier {
@@ -49,7 +49,7 @@ func (t *Topic) number(ops []managedledger.Op) {
 // begins with it.
 func (t *Topic) recoverNumbering(done func(error)) {
 	last := t.log.LastConfirmed()
-	if !t.numbers() || !t.env.Options.AppendIndex || last.Entry == ledger.NoEntry {
+	if !t.numbers() || !t.opts.AppendIndex || last.Entry == ledger.NoEntry {
 		done(nil)
 		return
 	}

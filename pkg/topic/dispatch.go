@@ -137,10 +137,10 @@ func (s *subscription) trackPending(c *Consumer, p ledger.Position, e pendingEnt
 	if s.keys != nil {
 		s.keys.hold(c, e.hash)
 	}
-	if limit := int64(s.opts.MaxUnackedMessagesPerConsumer); limit > 0 && c.unacked >= limit {
+	if reaches(c.unacked, s.opts.MaxUnackedMessagesPerConsumer) {
 		c.blocked = true
 	}
-	if limit := int64(s.opts.MaxUnackedMessagesPerSubscription); limit > 0 && s.share.unacked >= limit {
+	if reaches(s.share.unacked, s.opts.MaxUnackedMessagesPerSubscription) {
 		s.share.blocked = true
 	}
 }

@@ -33,7 +33,7 @@ func newDispatchLimit(r MaxRate) *RateLimit {
 		return nil
 	}
 	l := &RateLimit{}
-	l.begin(r, time.Now())
+	l.change(r, time.Now())
 	return l
 }
 

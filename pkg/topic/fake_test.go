@@ -396,10 +396,10 @@ func setOf(text string) []int64 {
 // newTestSubscription is a subscription on a fake cursor, with a topic that has nothing but executors.
 func newTestSubscription(exec *executor.Executor, o Options, f *fakeCursor) *subscription {
 	o.EnsureDefaults()
-	t := &Topic{exec: exec, slots: map[string]*slot{}, env: Env{Options: o, Names: NewNameSource("test")}}
+	t := &Topic{exec: exec, slots: map[string]*slot{}, opts: &o, env: Env{Options: o, Names: NewNameSource("test")}}
 	s := &subscription{topic: t, name: "sub", durable: true, exec: exec, partition: -1, cursor: f}
 	s.last = func() ledger.Position { return f.at(len(f.log) - 1) }
-	s.setUp(&t.env.Options, noMetrics(), discard)
+	s.setUp(t.opts, noMetrics(), discard)
 	t.slots["sub"] = &slot{name: "sub", durable: true, state: slotOpen, sub: s}
 	return s
 }

@@ -87,7 +87,7 @@ func (t *Topic) addProducer(r *ProducerRequest) (*Producer, error) {
 	}
 	if old != nil {
 		t.supersede(old, r.Sink)
-	} else if n := t.env.Options.MaxProducersPerTopic; n > 0 && len(t.producers) >= n {
+	} else if n := t.opts.MaxProducersPerTopic; n > 0 && len(t.producers) >= n {
 		return nil, fmt.Errorf("%s has %d producers: %w", t.text, n, ErrTooManyProducers)
 	}
 	p := &Producer{

@@ -52,6 +52,7 @@ type randomRun struct {
 	history   []string
 	gone      []*model // left, or were closed
 	limit     *UnackedLimit
+	shared    *RateLimit   // of the topic
 	others    int64        // of the limit
 	freed     bool         // a wake-up is posted
 	delaying  bool         // messages may have a time of delivery
@@ -76,6 +77,21 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 	rnd := rand.New(rand.NewPCG(seed, 17))
 	f := newFakeCursor()
 	f.inline, f.restart = rnd.IntN(3) == 0, rnd.IntN(2) == 0
+	o := someOptions(rnd)
+	r := &randomRun{
+		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f),
+		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, early: map[int]bool{}, delaying: rnd.IntN(2) == 0, keys: newKeyOracle(2 + rnd.IntN(30)),
+	}
+	r.shared = newDispatchLimit(someRate(rnd))
+	r.s.setUpRates(r.shared)
+	r.chooseKind()
+	r.share(NewUnackedLimit(Options{
+		MaxUnackedMessagesPerBroker: 20 + rnd.IntN(200), MaxUnackedMessagesPerSubscriptionOnBrokerBlocked: 0.3,
+	}))
+	return r
+}
+
+func someOptions(rnd *rand.Rand) Options {
 	o := Options{
 		DispatcherMaxReadBatchSize:       1 + rnd.IntN(40),
 		DispatcherMaxRoundRobinBatchSize: 1 + rnd.IntN(5),
@@ -93,16 +109,20 @@ func newRandomRun(t *testing.T, exec *executor.Executor, seed uint64) *randomRun
 		o.MaxUnackedMessagesPerSubscription = 40
 	}
 	o.DispatchRatePerSubscription, o.DispatchThrottlingOnlyOfBacklog = someRate(rnd), rnd.IntN(3) == 0
-	r := &randomRun{
-		t: t, rnd: rnd, f: f, s: newTestSubscription(exec, o, f),
-		acked: map[int]bool{}, once: map[int]bool{}, batch: map[int]int32{}, early: map[int]bool{}, delaying: rnd.IntN(2) == 0, keys: newKeyOracle(2 + rnd.IntN(30)),
-	}
-	r.s.setUpRates(newDispatchLimit(someRate(rnd)))
-	r.chooseKind()
-	r.share(NewUnackedLimit(Options{
-		MaxUnackedMessagesPerBroker: 20 + rnd.IntN(200), MaxUnackedMessagesPerSubscriptionOnBrokerBlocked: 0.3,
-	}))
-	return r
+	return o
+}
+
+// configure changes what can be changed at run time: the options, the limit that is shared with others, and the topic's rate.
+func (r *randomRun) configure() {
+	n := someOptions(r.rnd)
+	n.EnsureDefaults()
+	n.MaxUnackedMessagesPerBroker = []int{0, 20, 100, 300}[r.rnd.IntN(4)]
+	o := r.s.opts.with(&n)
+	o.DispatchRatePerTopic = someRate(r.rnd)
+	r.note("configure %+v", o)
+	r.limit.Set(o)
+	r.shared = changed(r.shared, o.DispatchRatePerTopic)
+	r.s.configure(&o, r.shared)
 }
 
 // earn lets time pass for a limit.
@@ -186,6 +206,8 @@ func (r *randomRun) step() {
 		r.seek(m)
 	case n < 91:
 		r.load()
+	case n < 92 && r.rnd.IntN(2) == 0:
+		r.configure()
 	case n < 92:
 		r.f.failing += r.rnd.IntN(2)
 		r.f.partial = r.rnd.IntN(4)
@@ -250,7 +272,7 @@ func (r *randomRun) come() {
 
 // load changes what other subscriptions have of the limit.
 func (r *randomRun) load() {
-	n := r.rnd.Int64N(r.limit.limit) - r.others
+	n := r.rnd.Int64N(1+r.limit.limit.Load()) - r.others
 	r.note("others %+d", n)
 	r.others += n
 	r.limit.add(n)
@@ -482,8 +504,12 @@ func (r *randomRun) observe() {
 
 // observeLimit checks that the limit knows what is unacknowledged here, and that nobody waits for it without need.
 func (r *randomRun) observeLimit() {
-	if sum := r.limit.sum.Load(); sum != r.others+r.s.share.unacked {
-		r.t.Errorf("the limit counts %d, others have %d and this subscription %d", sum, r.others, r.s.share.unacked)
+	mine := r.s.share.unacked
+	if r.limit.limit.Load() == 0 { // nobody is counted
+		mine = 0
+	}
+	if sum := r.limit.sum.Load(); sum != r.others+mine {
+		r.t.Errorf("the limit counts %d, others have %d and this subscription %d", sum, r.others, mine)
 	}
 	if r.s.broker.held && !r.limit.blocked.Load() && !r.freed {
 		r.t.Errorf("waits for a limit that is not reached, and will not be woken")

@@ -32,10 +32,10 @@ func (l *RateLimit) Set(r MaxRate, now time.Time) {
 	l.bytes.set(r.Bytes, l.bytes.tokens(now), now)
 }
 
-// begin sets the rate of a limit that has only one slice to begin with.
-func (l *RateLimit) begin(r MaxRate, now time.Time) {
-	l.messages.set(r.Messages, slice(r.Messages), now)
-	l.bytes.set(r.Bytes, slice(r.Bytes), now)
+// change is Set for a limit whose new buckets have only one slice to begin with.
+func (l *RateLimit) change(r MaxRate, now time.Time) {
+	l.messages.change(r.Messages, now)
+	l.bytes.change(r.Bytes, now)
 }
 
 // Rate returns the rate.
@@ -87,6 +87,14 @@ func (b *bucket) set(rate int64, tokens float64, now time.Time) {
 		b.empty.Store(int64(now.Sub(b.base) - max(earns(min(tokens, float64(rate)), rate), -rateDebt)))
 	}
 	b.rate.Store(rate)
+}
+
+func (b *bucket) change(rate int64, now time.Time) {
+	tokens := b.tokens(now)
+	if math.IsInf(tokens, 1) {
+		tokens = slice(rate)
+	}
+	b.set(rate, tokens, now)
 }
 
 func (b *bucket) tokens(now time.Time) float64 {

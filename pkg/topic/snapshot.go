@@ -146,7 +146,7 @@ func (r *varints) text() string {
 
 // recoverDedup loads the snapshot and replays the entries behind it. done on the topic's executor.
 func (t *Topic) recoverDedup(done func(error)) {
-	if !t.env.Options.BrokerDeduplicationEnabled {
+	if !t.opts.BrokerDeduplicationEnabled {
 		done(nil)
 		return
 	}
@@ -218,7 +218,7 @@ func (t *Topic) snapshotDedup(entries int64, now time.Time) {
 	s := &t.dedup.snapshot
 	s.position = t.pub.last
 	s.entries += entries
-	o := &t.env.Options
+	o := t.opts
 	if s.entries >= int64(o.BrokerDeduplicationEntriesInterval) || now.Sub(s.at) >= o.BrokerDeduplicationSnapshotInterval {
 		t.writeSnapshot(now)
 	}
@@ -229,12 +229,12 @@ func (t *Topic) writeSnapshot(now time.Time) {
 	if s.writing || s.entries == 0 || now.Before(s.retry) {
 		return
 	}
-	t.dedup.forget(now.Add(-t.env.Options.BrokerDeduplicationProducerInactivityTimeout))
+	t.dedup.forget(now.Add(-t.opts.BrokerDeduplicationProducerInactivityTimeout))
 	covered := s.entries
 	s.flying = s.position
 	s.writing, s.entries, s.at = true, 0, now
 	key := metadata.DedupKey(t.key)
-	value := t.dedup.encode(now, t.env.Options.BrokerDeduplicationMaxNumberOfProducers)
+	value := t.dedup.encode(now, t.opts.BrokerDeduplicationMaxNumberOfProducers)
 	txn := metadata.Txn{}.If(key, s.version).Then(metadata.Put(key, value))
 	t.commitSnapshot(txn, func(o metadata.Outcome, err error) {
 		t.exec.PostFunc(func() { t.snapshotWritten(covered, o, err) })

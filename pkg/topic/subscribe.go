@@ -171,7 +171,7 @@ func (t *Topic) CreateSubscription(name string, start ledger.Position, done func
 
 // mayOpenSlot returns why there may not be one more subscription.
 func (t *Topic) mayOpenSlot() error {
-	if most := t.env.Options.MaxSubscriptionsPerTopic; most > 0 && len(t.slots) >= most {
+	if most := t.opts.MaxSubscriptionsPerTopic; most > 0 && len(t.slots) >= most {
 		return fmt.Errorf("%s has %d subscriptions: %w", t.text, most, ErrNotAllowed)
 	}
 	return nil

@@ -109,7 +109,7 @@ func newSubscription(t *Topic, name string, durable bool) *subscription {
 		partition: t.name.Partition,
 		last:      t.log.LastConfirmed,
 	}
-	s.setUp(&t.env.Options, t.env.Metrics, t.env.Logger.With("subscription", name))
+	s.setUp(t.opts, t.env.Metrics, t.env.Logger.With("subscription", name))
 	s.setUpBrokerShare(t.env.Unacked)
 	if t.name.IsPersistent() {
 		s.setUpRates(t.rate)

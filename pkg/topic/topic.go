@@ -64,6 +64,7 @@ type Topic struct {
 	text string
 	key  string
 	env  Env
+	opts *Options // in force, see Configure; never changed, only replaced
 	exec *executor.Executor
 	log  messageLog
 
@@ -97,6 +98,7 @@ func Open(env Env, name protocol.TopicName, done func(*Topic, error)) {
 		text:      name.String(),
 		key:       Key(name),
 		env:       env,
+		opts:      &env.Options,
 		exec:      env.Ledger.Executor,
 		producers: make(map[string]*Producer),
 		outboxes:  make(map[Sink]*outbox),

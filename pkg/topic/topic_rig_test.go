@@ -23,6 +23,7 @@ type world struct {
 	pool    *executor.Pool
 	names   *NameSource
 	options Options
+	unacked *UnackedLimit
 	ledgers managedledger.Options
 	epoch   ledger.Epoch
 	topic   *Topic
@@ -78,7 +79,7 @@ func (w *world) open() error {
 			Bookies: w.client, Store: w.client, Executor: w.pool.For("topic"), Epoch: w.epoch,
 			Cache: cache,
 		},
-		LedgerOptions: w.ledgers, Options: w.options, Subscriptions: subscriptions, Names: w.names,
+		LedgerOptions: w.ledgers, Options: w.options, Subscriptions: subscriptions, Names: w.names, Unacked: w.unacked,
 		Lost: func(_ *Topic, err error) { w.lost = append(w.lost, err) },
 	}
 	type result struct {

@@ -15,7 +15,7 @@ import "sync/atomic"
 //
 // Any goroutine.
 type UnackedLimit struct {
-	limit, share int64
+	limit, share atomic.Int64 // limit 0: none, and nobody is counted
 	sum          atomic.Int64
 	blocked      atomic.Bool
 	waiting      atomic.Pointer[unackedWaiter]
@@ -26,25 +26,35 @@ type unackedWaiter struct {
 	next *unackedWaiter
 }
 
-// NewUnackedLimit returns the limit that the options name; nil: none.
+// NewUnackedLimit returns the limit that the options name.
 func NewUnackedLimit(o Options) *UnackedLimit {
+	l := &UnackedLimit{}
+	l.Set(o)
+	return l
+}
+
+// Set brings the limit of other options in force. Subscriptions count for a limit that is new from the next time on that
+// something happens to them, or Topic.Configure is called.
+func (l *UnackedLimit) Set(o Options) {
 	o.EnsureDefaults()
-	if o.MaxUnackedMessagesPerBroker <= 0 {
-		return nil
-	}
 	limit := int64(o.MaxUnackedMessagesPerBroker)
-	return &UnackedLimit{limit: limit, share: int64(float64(limit) * o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked)}
+	l.limit.Store(limit)
+	l.share.Store(int64(float64(limit) * o.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked))
+	if (limit <= 0 || l.sum.Load() < limit) && l.blocked.CompareAndSwap(true, false) {
+		l.wakeAll()
+	}
+	l.add(0)
 }
 
 // add counts n more, or fewer.
 func (l *UnackedLimit) add(n int64) {
 	l.sum.Add(n)
 	for { // until state and sum agree: others add, and change the state, at the same time
-		sum, blocked := l.sum.Load(), l.blocked.Load()
+		limit, sum, blocked := l.limit.Load(), l.sum.Load(), l.blocked.Load()
 		switch {
-		case sum >= l.limit && !blocked:
+		case limit > 0 && sum >= limit && !blocked:
 			l.blocked.CompareAndSwap(false, true)
-		case sum <= l.limit/2 && blocked:
+		case (limit <= 0 || sum <= limit/2) && blocked:
 			if l.blocked.CompareAndSwap(true, false) {
 				l.wakeAll()
 			}
@@ -98,11 +108,15 @@ func (s *subscription) settleBrokerShare() {
 	if c.limit == nil {
 		return
 	}
-	if n := s.share.unacked - c.told; n != 0 {
+	counted := s.share.unacked
+	if c.limit.limit.Load() <= 0 {
+		counted = 0
+	}
+	if n := counted - c.told; n != 0 {
 		c.told += n
 		c.limit.add(n)
 	}
-	bound := c.limit.share
+	bound := c.limit.share.Load()
 	if c.held {
 		bound /= 2
 	}
