@@ -14,6 +14,7 @@ import (
 
 	"geminga/pkg/bookie"
 	"geminga/pkg/bookieclient"
+	"geminga/pkg/ledger"
 	"geminga/pkg/metadata"
 )
 
@@ -60,7 +61,7 @@ func (f *orderFlags) connect(ctx context.Context, args []string) (*bookieclient.
 // progressEvery is how often a decommissioning looks how far it has come.
 const progressEvery = time.Second
 
-// decommission moves all replicas of a bookie to others. It waits until they are there, unless told not to; interrupted or
+// decommission moves all replicas of a bookie to others, and its place in the metadata group. It waits until they are there, unless told not to; interrupted or
 // not, the move goes on.
 func (o operator) decommission(ctx context.Context, args []string) error {
 	f := o.flags("decommission")
@@ -96,6 +97,7 @@ func mayLeave(s *bookie.Survey, id string) error {
 		return fmt.Errorf("no bookie %q is registered; registered are %s", id, strings.Join(ids(s), ", "))
 	}
 	stuck, err := s.Stuck(id)
+	stuck = slices.DeleteFunc(stuck, func(g ledger.GroupID) bool { return g == ledger.MetadataGroup }) // that may stay: see watch
 	if err == nil && len(stuck) > 0 {
 		err = fmt.Errorf("bookie %s cannot leave: no other bookie that runs and takes entries could hold ledger groups %v", id, stuck)
 	}
@@ -111,29 +113,37 @@ func ids(s *bookie.Survey) []string {
 	return out
 }
 
-// watch prints a line whenever something has moved, until the bookie holds nothing.
+// stuckLooks is how often in a row there must be nobody to take a place in the metadata group before that is believed.
+const stuckLooks = 3
+
+// watch prints a line whenever something has moved, until the bookie holds nothing but a place in the metadata group that
+// nobody else could take, as in a cluster all of whose bookies are members.
 func (o operator) watch(ctx context.Context, c *bookieclient.Client, id string) error {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	for last := ""; ; {
+	last, looks := "", 0
+	for {
 		s, err := survey(ctx, c)
 		if err != nil {
 			return err
 		}
-		held := s.Holding(id)
-		var b strings.Builder
-		for _, g := range held {
-			applied, of := s.Progress(&g)
-			fmt.Fprintf(&b, " group %d to %s (%d of %d entries)", g.ID, strings.Join(g.Replicas, ","), applied, of)
+		stuck, err := s.Stuck(id)
+		if err != nil {
+			return err
 		}
-		if line := b.String(); line != last {
+		line, ledgers, member := holdings(s, id)
+		if line != last {
 			last = line
-			fmt.Fprintf(o.out, "%d ledger groups to go:%s\n", len(held), line)
+			fmt.Fprintf(o.out, "%d ledger groups to go:%s\n", ledgers, line)
 		}
-		if len(held) == 0 {
+		looks++
+		if !member || !slices.Contains(stuck, ledger.MetadataGroup) {
+			looks = 0
+		}
+		if ledgers == 0 && (!member || looks >= stuckLooks) {
 			fmt.Fprintf(o.out, "bookie %s holds no ledgers any more\n", id)
-			if s.Status[id].GetMetadata() != nil {
-				fmt.Fprintf(o.out, "it is a member of the metadata group, and must go on running for that\n")
+			if member {
+				fmt.Fprintf(o.out, "it is a member of the metadata group, nobody else could be one, and it must go on running for that\n")
 			}
 			return nil
 		}
@@ -143,6 +153,23 @@ func (o operator) watch(ctx context.Context, c *bookieclient.Client, id string) 
 			return errors.New("no longer waiting; the replicas go on moving")
 		}
 	}
+}
+
+// holdings says what a bookie has to give away still: in words, how many ledger groups, and whether a place in the
+// metadata group.
+func holdings(s *bookie.Survey, id string) (line string, ledgers int, member bool) {
+	var b strings.Builder
+	for _, g := range s.Holding(id) {
+		applied, of := s.Progress(&g)
+		name := fmt.Sprintf("group %d", g.ID)
+		if g.ID == ledger.MetadataGroup {
+			name, member = "metadata", true
+		} else {
+			ledgers++
+		}
+		fmt.Fprintf(&b, " %s to %s (%d of %d entries)", name, strings.Join(g.Replicas, ","), applied, of)
+	}
+	return b.String(), ledgers, member
 }
 
 // readOnly makes the groups that a bookie leads take no entries, or take them again.

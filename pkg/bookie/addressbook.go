@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"geminga/pkg/metadata"
@@ -49,6 +50,13 @@ func (a *addressBook) address(id string) (string, bool) {
 	defer a.mu.RUnlock()
 	p, ok := a.peers[id]
 	return p.Address, ok && p.Address != ""
+}
+
+// ids returns all bookies that are known, sorted.
+func (a *addressBook) ids() []string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.Sorted(maps.Keys(a.peers))
 }
 
 // known reports whether there is a bookie of this id.

@@ -27,7 +27,10 @@ func (b *Bookie) enroll() {
 			b.place()
 		})
 	})
-	b.client.watch(b.ctx, metadata.GroupsPrefix, b.groups.changed)
+	b.client.watch(b.ctx, metadata.GroupsPrefix, func(items map[string]metadata.Item) {
+		b.seat.follow(items)
+		b.groups.changed(items)
+	})
 }
 
 // register puts this bookie's record, which says where it listens and which instance it is. A record of another

@@ -39,7 +39,7 @@ type Bookie struct {
 	conns    *conns
 	links    *links
 	client   *metaClient
-	meta     *metaGroup // nil when not a member
+	seat     *seat
 	groups   *groups
 
 	reserve    *reserve
@@ -106,10 +106,7 @@ func (b *Bookie) open() error {
 	b.book = openAddressBook(o.FS, o.DataDir, b.cluster.Metadata, b.log)
 	b.conns = newConns()
 	b.links = newLinks(b.self, b.book, b.conns, b.log)
-	b.client = &metaClient{self: b.self, book: b.book, conns: b.conns}
-	for _, m := range b.cluster.Metadata {
-		b.client.members = append(b.client.members, m.ID)
-	}
+	b.client = newMetaClient(b.self, b.cluster, b.book, b.conns)
 	b.groups = newGroups(groupDeps{
 		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,
 	}, b.self.bookieID, b.fail)
@@ -119,10 +116,8 @@ func (b *Bookie) open() error {
 		b.work.start(func() { b.tend(g) })
 		b.work.start(func() { g.tendEntries(b.ctx) })
 	}
-	if b.cluster.isMember() {
-		if b.meta, err = openMetaGroup(o, b.links, b.reserve, func(bool) { b.place() }, b.fail); err != nil {
-			return err
-		}
+	if b.seat, err = openSeat(b); err != nil {
+		return err
 	}
 	b.serve()
 	b.work.start(b.enroll)
@@ -131,9 +126,8 @@ func (b *Bookie) open() error {
 	b.work.start(b.reclaim)
 	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
-	if b.meta != nil {
-		b.work.start(b.supervise)
-	}
+	b.seat.keep()
+	b.work.start(b.supervise)
 	return nil
 }
 
@@ -178,10 +172,10 @@ func (b *Bookie) serve() {
 
 func (b *Bookie) transport(id ledger.GroupID) *transport {
 	if id == ledger.MetadataGroup {
-		if b.meta == nil {
-			return nil
+		if m := b.meta(); m != nil {
+			return m.transport
 		}
-		return b.meta.transport
+		return nil
 	}
 	if g := b.groups.get(id); g != nil {
 		return g.transport
@@ -258,8 +252,8 @@ func (b *Bookie) close(ctx context.Context) error {
 	if b.groups != nil && b.server != nil {
 		b.groups.refuse(polite)
 	}
-	if b.meta != nil && b.server != nil {
-		b.meta.transfer(polite)
+	if m := b.meta(); m != nil && b.server != nil {
+		m.transfer(polite)
 	}
 	if b.server != nil {
 		b.server.Stop() // closes the listener
@@ -270,8 +264,8 @@ func (b *Bookie) close(ctx context.Context) error {
 	if b.groups != nil {
 		b.groups.close(ctx)
 	}
-	if b.meta != nil {
-		errs = append(errs, b.meta.close(ctx))
+	if b.seat != nil {
+		errs = append(errs, b.seat.close(ctx))
 	}
 	if b.links != nil {
 		b.links.close()

@@ -94,6 +94,9 @@ func (b *Bookie) statusOf(ctx context.Context, id string) (*bookiepb.StatusRespo
 
 // groupStatus finds a group in a bookie's status, nil when it holds no replica.
 func groupStatus(s *bookiepb.StatusResponse, id ledger.GroupID) *bookiepb.GroupStatus {
+	if id == ledger.MetadataGroup {
+		return s.GetMetadata()
+	}
 	for _, g := range s.GetGroups() {
 		if ledger.GroupID(g.GetGroup()) == id {
 			return g

@@ -248,7 +248,7 @@ func (c *cluster) leader(group ledger.GroupID, not ...string) string {
 			if b.Bookie == nil || containsString(not, id) {
 				continue
 			}
-			if group == ledger.MetadataGroup && b.meta != nil && b.meta.isReady() {
+			if group == ledger.MetadataGroup && b.meta() != nil && b.meta().isReady() {
 				found = id
 				return true
 			}

@@ -17,6 +17,7 @@
 //	                                     journal (one per bookie) ◀── Read
 //
 //	metadata: metadataService ──▶ metaGroup (a Raft group of its own on 1, 3 or 5 bookies, log in bbolt) ──▶ metaFSM
+//	          seat: whether this bookie is one of them
 //
 // What it promises:
 //
@@ -66,6 +67,9 @@
 //     is given back without it (steward.yield, TestLeadGoesBack).
 //   - What a group's record says is carried out by the group's leader, and forgotten by who is not in it any more
 //     (steward.settle, groups.leave, TestReplicasMove). A replica that is placed into a group never founds it.
+//   - The metadata group's members move, too. Its newcomers have no say in elections before their own copy of the metadata
+//     names them, because they may have been members before and have forgotten it (seat, TestNewcomerHasNoSay).
+//   - No change of a configuration begins that the votes which follow could not bear (settler.bears).
 //   - A leader is ready after a barrier in its term. Before that it takes appends, whose results come from the machine in
 //     any case, but proves nothing about what is absent.
 //   - A replica that installed a snapshot counts for the majority at once, but is neither ready nor counted as a new

@@ -224,7 +224,7 @@ func TestWipedBookieIsRefused(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("a wiped bookie runs under its old id")
 	}
-	if victim.meta.raft.LastIndex() > 1 {
+	if victim.meta().raft.LastIndex() > 1 {
 		t.Errorf("the metadata leader sent entries to a wiped member")
 	}
 	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)

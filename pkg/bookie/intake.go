@@ -40,7 +40,7 @@ func (b *Bookie) freeSpace() (uint64, error) {
 	free, err := b.opts.FS.FreeSpace(b.opts.DataDir)
 	journal, jerr := b.opts.FS.FreeSpace(b.opts.Journal.Dir)
 	free = min(free, journal)
-	if b.meta == nil {
+	if b.meta() == nil {
 		return free, errors.Join(err, jerr)
 	}
 	meta, merr := vfs.Disk{}.FreeSpace(b.opts.MetadataDir)

@@ -15,6 +15,41 @@ const (
 	maxLeadTries = 5
 )
 
+// steward looks after a ledger group that this bookie leads: its Raft configuration is to be what its record says, and its
+// preferred replica is to lead.
+type steward struct {
+	settler
+	g *group
+
+	since time.Time // when the wish to give up the lead began
+	tries int       // attempts that failed since then
+}
+
+// tend looks after a group until it is closed.
+func (b *Bookie) tend(g *group) {
+	s := &steward{settler: settler{b: b, n: &g.node, record: g.record.Load, follow: g.followRecord, applied: g.fsm.applied.Load}, g: g}
+	s.leave = s.handOver
+	tick := time.NewTicker(b.opts.ProbeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-g.stopped:
+			return
+		case <-b.ctx.Done():
+			return
+		}
+		if !g.isReady() {
+			s.since = time.Time{}
+			continue
+		}
+		if err := s.settle(b.ctx); err != nil {
+			b.log.Debug("a change of replicas; it is tried again", "group", g.id, "error", err)
+		}
+		s.giveLead(b.ctx)
+	}
+}
+
 // giveLead gives the lead to the replica that is preferred, once it has been well for LeadAfter: after a bookie was away its
 // groups have gone to others, and the load with them.
 func (s *steward) giveLead(ctx context.Context) {
@@ -103,8 +138,7 @@ func (s *steward) yield(ctx context.Context, id string) error {
 			return fmt.Errorf("%w: its log ends at %d, not %d", errNotYet, g.GetLastIndex(), last)
 		}
 	}
-	args := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(s.g.transport.self), Addr: []byte(s.g.transport.self)}}
-	if err := s.g.transport.TimeoutNow(raft.ServerID(id), raft.ServerAddress(id), args, &raft.TimeoutNowResponse{}); err != nil {
+	if err := s.g.transport.timeoutNow(id); err != nil {
 		return err
 	}
 	for s.g.leads() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,27 +17,78 @@ import (
 // metaClient is how a bookie itself uses the metadata: through the same service as everybody else, on whichever member
 // leads, itself included.
 type metaClient struct {
-	self    identity
-	members []string // ids
-	book    *addressBook
-	conns   *conns
+	self  identity
+	book  *addressBook
+	conns *conns
 
-	mu   sync.Mutex
-	hint string // address that was named as the leader's
-	turn int    // next member to ask without a hint
+	mu      sync.Mutex
+	members []string // ids, as last seen
+	hint    string   // address that was named as the leader's, or answered as the leader
+	turn    int      // next one to ask without a hint
+}
+
+// newMetaClient starts from the members that the cluster began with.
+func newMetaClient(self identity, c *clusterJSON, book *addressBook, conns *conns) *metaClient {
+	out := &metaClient{self: self, book: book, conns: conns}
+	for _, m := range c.Metadata {
+		out.members = append(out.members, m.ID)
+	}
+	return out
+}
+
+// follow takes over who the members are.
+func (c *metaClient) follow(members []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members = slices.Clone(members)
+}
+
+// ids returns the members as last seen.
+func (c *metaClient) ids() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.members)
+}
+
+// strangerTurn: who has no hint asks any other bookie every so many turns. Those that were members when this one last
+// looked may all be gone; every bookie follows the list, and names the leader.
+const strangerTurn = 4
+
+// next returns the address of somebody who may lead, or knows who does.
+func (c *metaClient) next() string {
+	others := c.book.ids()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hint != "" {
+		return c.hint
+	}
+	turn, ids := c.turn, c.members
+	c.turn++
+	if turn%strangerTurn == strangerTurn-1 {
+		turn, ids = turn/strangerTurn, others
+	}
+	addr, _ := c.book.address(ids[turn%len(ids)])
+	return addr
+}
+
+// lead is where the leader is believed to be, or at least another member.
+func (c *metaClient) lead() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hint != "" {
+		return c.hint
+	}
+	id := c.members[c.turn%len(c.members)]
+	if id == c.self.bookieID {
+		return "" // whoever asked us is not to do so again and again
+	}
+	addr, _ := c.book.address(id)
+	return addr
 }
 
 // target returns a client of the presumed leader.
 func (c *metaClient) target() (bookiepb.MetadataClient, error) {
-	c.mu.Lock()
-	addr := c.hint
-	if addr == "" {
-		id := c.members[c.turn%len(c.members)]
-		c.turn++
-		addr, _ = c.book.address(id)
-	}
-	c.mu.Unlock()
-	conn, err := c.conns.get(addr)
+	conn, err := c.conns.get(c.next())
 	if err != nil {
 		return nil, err
 	}

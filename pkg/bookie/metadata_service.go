@@ -29,7 +29,7 @@ type metadataService struct {
 
 // leader returns the group when it may answer.
 func (s *metadataService) leader(ctx context.Context) (*metaGroup, *bookiepb.Result) {
-	g := s.b.meta
+	g := s.b.meta()
 	if g == nil {
 		return nil, failure(fmt.Errorf("%w: not a member of the metadata group", ledger.ErrNotLeader), s.b.metaHint())
 	}
@@ -72,7 +72,7 @@ func (s *metadataService) List(ctx context.Context, req *bookiepb.ListRequest) (
 
 // Commit implements bookiepb.MetadataServer.
 func (s *metadataService) Commit(ctx context.Context, req *bookiepb.CommitRequest) (*bookiepb.CommitResponse, error) {
-	g := s.b.meta
+	g := s.b.meta()
 	if g == nil {
 		err := fmt.Errorf("%w: not a member of the metadata group", ledger.ErrNotLeader)
 		return &bookiepb.CommitResponse{Result: failure(err, s.b.metaHint()), Failed: -1}, nil

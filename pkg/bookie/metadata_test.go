@@ -147,7 +147,7 @@ func TestMetadataSnapshotRestores(t *testing.T) {
 	for i := range 20 {
 		c.commit(metadata.Txn{}.Then(metadata.Put(fmt.Sprint("/k/", i), []byte("v"))))
 	}
-	if err := c.nodes["a"].meta.raft.Snapshot().Error(); err != nil {
+	if err := c.nodes["a"].meta().raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
 	c.commit(metadata.Txn{}.Then(metadata.Put("/k/after", nil)))
@@ -185,13 +185,13 @@ func TestMetadataMemberCatchesUpBySnapshot(t *testing.T) {
 	for i := range 20 {
 		c.commit(metadata.Txn{}.Then(metadata.Put(fmt.Sprint("/k/", i), []byte("v"))))
 	}
-	if err := c.nodes[c.leader(0)].meta.raft.Snapshot().Error(); err != nil {
+	if err := c.nodes[c.leader(0)].meta().raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
 	c.start(away, listen(t, c.nodes[away].addr))
 	caughtUp := func() bool {
-		_, rev := c.nodes[away].meta.fsm.get("")
-		_, want := c.nodes[c.leader(0)].meta.fsm.get("")
+		_, rev := c.nodes[away].meta().fsm.get("")
+		_, want := c.nodes[c.leader(0)].meta().fsm.get("")
 		return rev == want
 	}
 	// Nearly always the snapshot comes first and disagrees with the log. A call from before the compaction, which was
@@ -209,7 +209,7 @@ func TestMetadataMemberCatchesUpBySnapshot(t *testing.T) {
 	c.eventually("the member catches up", caughtUp)
 	c.commit(metadata.Txn{}.Then(metadata.Put("/k/more", nil)))
 	c.eventually("the member follows", func() bool {
-		it, _ := c.nodes[away].meta.fsm.get("/k/more")
+		it, _ := c.nodes[away].meta().fsm.get("/k/more")
 		return it.Version != 0
 	})
 }

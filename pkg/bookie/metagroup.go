@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -25,15 +26,29 @@ type metaGroup struct {
 	opts     *Options
 	reserve  *reserve
 	verifier *verifier
+	joining  atomic.Bool // it has no say in elections yet, see seat
+}
+
+// metaDeps is what a replica of the metadata group is opened with.
+type metaDeps struct {
+	opts    *Options
+	links   *links
+	spare   *reserve
+	joining bool // it may be empty, and has no say in elections
+	onReady func(leading bool)
+	failed  func(error)
 }
 
 const (
 	boltFile      = "raft.db"
+	raftSnapshots = "snapshots" // directory, named by the library
 	keepSnapshots = 2
 	// boltDeadline is how long a write may take: then the process must end, and another member leads.
 	boltDeadline = 5 * time.Second
 	// boltLockWait is how long to wait for the file's lock, which another process may be giving up just now.
 	boltLockWait = time.Second
+	// neverStand is the election timeout of a replica that has no say.
+	neverStand = 24 * time.Hour
 )
 
 // openBolt opens the log. NoFreelistSync and the map freelist keep a commit small after a burst has grown the file;
@@ -71,8 +86,8 @@ func bootstrapMetadata(dir string, c *clusterJSON) (err error) {
 }
 
 // openMetaGroup opens a member's replica.
-func openMetaGroup(o *Options, links *links, spare *reserve, onReady func(bool), failed func(error)) (_ *metaGroup, err error) {
-	log := links.log
+func openMetaGroup(d metaDeps) (_ *metaGroup, err error) {
+	o, links, spare, log := d.opts, d.links, d.spare, d.links.log
 	bolt, err := openBolt(o.MetadataDir)
 	if foundNoSpace(err) && spare.release() {
 		bolt, err = openBolt(o.MetadataDir)
@@ -85,25 +100,23 @@ func openMetaGroup(o *Options, links *links, spare *reserve, onReady func(bool),
 			err = errors.Join(err, bolt.Close())
 		}
 	}()
-	if last, err := bolt.LastIndex(); err != nil || last == 0 {
-		return nil, errors.Join(fmt.Errorf("%w: the metadata log in %s is gone", ErrDamaged, o.MetadataDir), err)
-	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.MetadataDir, keepSnapshots, newRaftLogger(log))
 	if err != nil {
 		return nil, fmt.Errorf("metadata snapshots: %w", err)
+	}
+	if err := mayOpen(bolt, snapshots, d.joining); err != nil {
+		return nil, fmt.Errorf("in %s: %w", o.MetadataDir, err)
 	}
 	if err := healLog(bolt, snapshots, log); err != nil {
 		return nil, fmt.Errorf("metadata group: %w", err)
 	}
 	g := &metaGroup{bolt: bolt, opts: o, reserve: spare}
-	g.health = newHealth(failed)
+	g.joining.Store(d.joining)
+	g.health = newHealth(d.failed)
 	g.book, g.log, g.wait, g.stop = links.book, log, o.ApplyTimeout, make(chan struct{})
 	g.fsm = newMetaFSM(g.health, o.WatchBuffer)
 	g.verifier = newVerifier(g.node.verify)
-	timeout := o.Raft.MetadataTimeout
-	if members(bolt) == 1 {
-		timeout = min(timeout, 100*time.Millisecond) // nobody to wait for
-	}
+	timeout := g.timeout()
 	err = g.start(links, o.Raft, nodeOptions{
 		id: ledger.MetadataGroup, timeout: timeout, fsm: g.fsm,
 		store:     &guardedStore{store: deadlineStore{reservedStore{bolt, spare}, boltDeadline}, health: g.health, stop: g.stop},
@@ -113,13 +126,58 @@ func openMetaGroup(o *Options, links *links, spare *reserve, onReady func(bool),
 			if !leading {
 				g.fsm.cut() // the watches here would miss what the next leader commits
 			}
-			onReady(leading)
+			d.onReady(leading)
 		},
+		silent: d.joining,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("metadata group: %w", err)
 	}
 	return g, nil
+}
+
+// mayOpen refuses a replica that is empty and must not be: it has forgotten what it voted for and acknowledged.
+func mayOpen(bolt raft.LogStore, snapshots raft.SnapshotStore, joining bool) error {
+	last, err := bolt.LastIndex()
+	if err != nil || last > 0 || joining {
+		return err
+	}
+	if all, err := snapshots.List(); err != nil || len(all) > 0 {
+		return err
+	}
+	return fmt.Errorf("%w: the metadata log is gone", ErrDamaged)
+}
+
+// timeout is the one for elections.
+func (g *metaGroup) timeout() time.Duration {
+	switch {
+	case g.joining.Load():
+		return neverStand
+	case members(g.bolt) == 1:
+		return min(g.opts.Raft.MetadataTimeout, 100*time.Millisecond) // nobody to wait for
+	}
+	return g.opts.Raft.MetadataTimeout
+}
+
+// joined gives the replica its say in elections.
+func (g *metaGroup) joined() {
+	g.joining.Store(false)
+	g.transport.silent.Store(false)
+	conf := g.raft.ReloadableConfig()
+	conf.HeartbeatTimeout, conf.ElectionTimeout = g.timeout(), g.timeout()
+	if err := g.raft.ReloadConfig(conf); err != nil {
+		g.log.Error("cannot change the timeouts of the metadata group", "error", err)
+	}
+}
+
+// record returns the group's own record as applied here, nil while there is none.
+func (g *metaGroup) record() *metadata.GroupInfo {
+	it, _ := g.fsm.get(metadata.GroupKey(ledger.MetadataGroup))
+	info, err := groupRecord(it)
+	if err != nil {
+		return nil
+	}
+	return &info
 }
 
 // members counts the voters of the configuration that the group began with, 0 when that is compacted away.

@@ -41,6 +41,7 @@ type nodeOptions struct {
 	every     uint64 // entries between snapshots, 0: none
 	trailing  uint64 // entries that stay in the log behind a snapshot
 	onReady   func(leading bool)
+	silent    bool // it has no say in elections, see transport
 }
 
 // raftConfig makes the library's settings out of ours.
@@ -64,6 +65,7 @@ func raftConfig(self string, timeout time.Duration, o RaftOptions) *raft.Config 
 func (n *node) start(links *links, o RaftOptions, no nodeOptions) error {
 	n.id, n.onReady = no.id, no.onReady
 	n.transport = newTransport(no.id, links, n.health, o)
+	n.transport.silent.Store(no.silent)
 	n.notify = make(chan bool, 8)
 	c := raftConfig(links.self.bookieID, no.timeout, o)
 	c.Logger = newRaftLogger(n.log)

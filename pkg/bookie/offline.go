@@ -91,7 +91,8 @@ func (d *Offline) open(ctx context.Context) (err error) {
 	if err != nil {
 		return inUse(o.JournalDir, err)
 	}
-	if d.cluster.isMember() {
+	held, err := holdsMetadata(o.FS, o.DataDir, d.cluster)
+	if err == nil && held {
 		d.meta, err = openOfflineMeta(o.MetadataDir)
 	}
 	return err

@@ -136,18 +136,13 @@ type move struct {
 // changes one replica at a time, but for a bookie that dies before it has got everything: then another takes its place.
 // When more than half of the bookies are silent nobody is replaced: that is a network, or a site, and comes back.
 func (b *board) replace() []move {
-	live, changing := 0, 0
-	for i := range b.hosts {
-		if !b.hosts[i].dead {
-			live++
-		}
-	}
+	live, changing := b.live(), 0
 	for _, g := range b.groups {
 		if len(g.Former) > 0 {
 			changing++
 		}
 	}
-	if 2*live < len(b.hosts) {
+	if !b.mostLive() {
 		return nil
 	}
 	var out []move
@@ -165,6 +160,19 @@ func (b *board) replace() []move {
 	}
 	return out
 }
+
+func (b *board) live() int {
+	n := 0
+	for i := range b.hosts {
+		if !b.hosts[i].dead {
+			n++
+		}
+	}
+	return n
+}
+
+// mostLive says whether bookies may be taken for lost at all.
+func (b *board) mostLive() bool { return 2*b.live() >= len(b.hosts) }
 
 // replaceIn moves one replica of a group, if one is to move and somebody can take it.
 func (b *board) replaceIn(g *metadata.GroupInfo) (move, bool) {

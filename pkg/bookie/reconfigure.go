@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -19,38 +18,16 @@ import (
 // do without must not have much to catch up first.
 const maxLag = 64
 
-// steward looks after a group that this bookie leads: its Raft configuration is to be what its record says, and its
-// preferred replica is to lead.
-type steward struct {
+// settler brings the Raft configuration of a group that this bookie leads to what the group's record says.
+type settler struct {
 	b *Bookie
-	g *group
+	n *node
 
-	since time.Time // when the wish to give up the lead began
-	tries int       // attempts that failed since then
-}
-
-// tend looks after a group until it is closed.
-func (b *Bookie) tend(g *group) {
-	s := &steward{b: b, g: g}
-	tick := time.NewTicker(b.opts.ProbeInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-g.stopped:
-			return
-		case <-b.ctx.Done():
-			return
-		}
-		if !g.isReady() {
-			s.since = time.Time{}
-			continue
-		}
-		if err := s.settle(b.ctx); err != nil {
-			b.log.Debug("a change of replicas; it is tried again", "group", g.id, "error", err)
-		}
-		s.giveLead(b.ctx)
-	}
+	record  func() *metadata.GroupInfo // as last seen here; nil: not known
+	follow  func(metadata.GroupInfo)   // takes a newer record over
+	applied func() uint64              // index of what this replica has applied, as its status says
+	leave   func(context.Context) bool // gives the lead away, and says whether another one has it; nil: the leader removes itself
+	removed func(context.Context)      // called when it has; nil: nothing is to be done
 }
 
 // settle brings the configuration of the group to what its record says, one change at a time. All that it knows is in the
@@ -66,10 +43,10 @@ func (b *Bookie) tend(g *group) {
 // record is read from the metadata before each change, not from what was seen of it: another bookie may have been chosen
 // meanwhile. It is settled with its version as condition, so whoever leaves Former is in no configuration that can count:
 // this leader's is committed, and its predecessors' can commit nothing any more.
-func (s *steward) settle(ctx context.Context) error {
+func (s *settler) settle(ctx context.Context) error {
 	for {
-		servers := s.servers()
-		if nextStep(s.g.record.Load(), servers, s.g.transport.self).kind == stepNone {
+		seen := s.record()
+		if seen == nil || nextStep(seen, s.servers(), s.n.transport.self).kind == stepNone {
 			return nil
 		}
 		info, version, err := s.read(ctx)
@@ -77,16 +54,16 @@ func (s *steward) settle(ctx context.Context) error {
 			return err
 		}
 		// What is in the configuration may not be committed yet, if an earlier change got no answer.
-		if _, err := s.g.await(ctx, func() raft.Future { return s.g.raft.Barrier(s.g.wait) }); err != nil {
+		if _, err := s.n.await(ctx, func() raft.Future { return s.n.raft.Barrier(s.n.wait) }); err != nil {
 			return err
 		}
-		st := nextStep(&info, s.servers(), s.g.transport.self)
+		st := nextStep(&info, s.servers(), s.n.transport.self)
 		switch st.kind {
 		case stepNone:
-			s.g.followRecord(info)
+			s.follow(info)
 			return nil
 		case stepRecord:
-			err = s.record(ctx, info, version)
+			err = s.write(ctx, info, version)
 		default:
 			err = s.change(ctx, st)
 		}
@@ -96,13 +73,13 @@ func (s *steward) settle(ctx context.Context) error {
 	}
 }
 
-func (s *steward) servers() []raft.Server { return s.g.raft.GetConfiguration().Configuration().Servers }
+func (s *settler) servers() []raft.Server { return s.n.raft.GetConfiguration().Configuration().Servers }
 
 // read returns the group's record and its version.
-func (s *steward) read(ctx context.Context) (metadata.GroupInfo, int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.g.wait)
+func (s *settler) read(ctx context.Context) (metadata.GroupInfo, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.n.wait)
 	defer cancel()
-	it, err := s.b.client.get(ctx, metadata.GroupKey(s.g.id))
+	it, err := s.b.client.get(ctx, metadata.GroupKey(s.n.id))
 	if err != nil {
 		return metadata.GroupInfo{}, 0, err
 	}
@@ -110,11 +87,36 @@ func (s *steward) read(ctx context.Context) (metadata.GroupInfo, int64, error) {
 	return info, it.Version, err
 }
 
-// record says that the change is over.
-func (s *steward) record(ctx context.Context, info metadata.GroupInfo, version int64) error {
-	ctx, cancel := context.WithTimeout(ctx, s.g.wait)
+// write says that the change is over.
+func (s *settler) write(ctx context.Context, info metadata.GroupInfo, version int64) error {
+	ctx, cancel := context.WithTimeout(ctx, s.n.wait)
 	defer cancel()
-	for _, id := range info.Replicas { // or what a former one forgets might be nowhere else
+	if err := s.whole(ctx, &info); err != nil {
+		return err
+	}
+	next := info.Settled()
+	value, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	key := metadata.GroupKey(s.n.id)
+	if err := s.b.client.commit(ctx, metadata.Txn{}.If(key, version).Then(metadata.Put(key, value))); err != nil {
+		return err
+	}
+	s.follow(next)
+	s.b.log.Info("a group has its replicas", "group", groupName(s.n.id), "replicas", next.Replicas, "were", info.Former)
+	return nil
+}
+
+// whole returns nil when all replicas of a ledger group hold all entries: what a former one forgets might be nowhere else.
+// And they know of the configuration without it: one that does not would ask it for its vote, should it be placed here again
+// and be empty. The metadata have no entries beside their log, and their newcomers no vote: see seat.
+func (s *settler) whole(ctx context.Context, info *metadata.GroupInfo) error {
+	if info.ID == ledger.MetadataGroup {
+		return nil
+	}
+	at := s.n.raft.GetConfiguration().Index()
+	for _, id := range info.Replicas {
 		g, err := s.replica(ctx, id)
 		if err != nil {
 			return err
@@ -122,18 +124,36 @@ func (s *steward) record(ctx context.Context, info metadata.GroupInfo, version i
 		if !isWhole(g) {
 			return fmt.Errorf("%w: bookie %s lacks entries of %d records", errNotYet, id, g.GetMissing())
 		}
+		if g.GetLastIndex() < at || g.GetLeaderId() != s.n.transport.self {
+			return fmt.Errorf("%w: the log of bookie %s ends at %d, the configuration is at %d", errNotYet, id, g.GetLastIndex(), at)
+		}
 	}
-	next := info.Settled()
-	value, err := json.Marshal(next)
-	if err != nil {
-		return err
+	return nil
+}
+
+// bears returns nil when most of those that have a vote after a change follow this leader now. Otherwise the change could
+// not be committed, nor could anything after it, before somebody comes back.
+//
+//	a is dead      a b c + d(no vote)      b and c follow: 2 of 3
+//	d gets a vote  a b c d                 b, c and d have to: 3 of 4
+//	a is removed   b c d                   any 2 of 3
+func (s *settler) bears(ctx context.Context, st step) error {
+	votes, follow := 0, 0
+	for _, server := range s.servers() {
+		id := string(server.ID)
+		if id == st.id && st.kind == stepRemove || id != st.id && server.Suffrage != raft.Voter {
+			continue
+		}
+		votes++
+		if id == s.n.transport.self {
+			follow++
+		} else if g, err := s.replica(ctx, id); err == nil && g.GetLeaderId() == s.n.transport.self {
+			follow++
+		}
 	}
-	key := metadata.GroupKey(s.g.id)
-	if err := s.b.client.commit(ctx, metadata.Txn{}.If(key, version).Then(metadata.Put(key, value))); err != nil {
-		return err
+	if 2*follow <= votes {
+		return fmt.Errorf("%w: only %d of %d votes would be here", errNotYet, follow, votes)
 	}
-	s.g.followRecord(next)
-	s.b.log.Info("a group has its replicas", "group", s.g.id, "replicas", next.Replicas, "were", info.Former)
 	return nil
 }
 
@@ -195,40 +215,49 @@ func nextStep(info *metadata.GroupInfo, servers []raft.Server, self string) step
 var errNotYet = errors.New("not yet")
 
 // change carries a step out.
-func (s *steward) change(ctx context.Context, st step) error {
+func (s *settler) change(ctx context.Context, st step) error {
 	id, addr := raft.ServerID(st.id), raft.ServerAddress(st.id)
-	change := func() raft.Future { return s.g.raft.RemoveServer(id, 0, s.g.wait) }
+	change := func() raft.Future { return s.n.raft.RemoveServer(id, 0, s.n.wait) }
 	switch st.kind {
 	case stepAdd:
 		// Not before it listens: the library waits ever longer for one that does not.
 		if _, err := s.replica(ctx, st.id); err != nil {
 			return err
 		}
-		change = func() raft.Future { return s.g.raft.AddNonvoter(id, addr, 0, s.g.wait) }
+		change = func() raft.Future { return s.n.raft.AddNonvoter(id, addr, 0, s.n.wait) }
 	case stepPromote:
 		if err := s.caughtUp(ctx, st.id); err != nil {
 			return err
 		}
-		change = func() raft.Future { return s.g.raft.AddVoter(id, addr, 0, s.g.wait) }
+		if err := s.bears(ctx, st); err != nil {
+			return err
+		}
+		change = func() raft.Future { return s.n.raft.AddVoter(id, addr, 0, s.n.wait) }
 	case stepRemove:
-		if st.id == s.g.transport.self && s.handOver(ctx) {
+		if err := s.bears(ctx, st); err != nil {
+			return err
+		}
+		if st.id == s.n.transport.self && s.leave != nil && s.leave(ctx) {
 			return ledger.ErrNotLeader // whoever leads now removes this one
 		}
 	}
-	if _, err := s.g.await(ctx, change); err != nil {
+	if _, err := s.n.await(ctx, change); err != nil {
 		return err
 	}
-	s.b.log.Info("changed the replicas of a group", "group", s.g.id, "change", st.String())
+	s.b.log.Info("changed the replicas of a group", "group", groupName(s.n.id), "change", st.String())
+	if st.kind == stepRemove && st.id == s.n.transport.self && s.removed != nil {
+		s.removed(ctx)
+	}
 	return nil
 }
 
 // replica asks a bookie about its replica of the group.
-func (s *steward) replica(ctx context.Context, id string) (*bookiepb.GroupStatus, error) {
+func (s *settler) replica(ctx context.Context, id string) (*bookiepb.GroupStatus, error) {
 	status, err := s.b.statusOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	g := groupStatus(status, s.g.id)
+	g := groupStatus(status, s.n.id)
 	if g == nil {
 		return nil, fmt.Errorf("%w: bookie %s runs no replica", errNotYet, id)
 	}
@@ -236,8 +265,8 @@ func (s *steward) replica(ctx context.Context, id string) (*bookiepb.GroupStatus
 }
 
 // caughtUp returns nil when a replica is as far as this one was when the question was asked.
-func (s *steward) caughtUp(ctx context.Context, id string) error {
-	applied := s.g.fsm.applied.Load()
+func (s *settler) caughtUp(ctx context.Context, id string) error {
+	applied := s.applied()
 	g, err := s.replica(ctx, id)
 	if err != nil {
 		return err

@@ -135,7 +135,7 @@ func patientElections(o *Options) {
 // record reads a group's record.
 func (c *cluster) record(id ledger.GroupID) metadata.GroupInfo {
 	c.t.Helper()
-	it, _ := c.nodes[c.leader(ledger.MetadataGroup)].meta.fsm.get(metadata.GroupKey(id))
+	it, _ := c.nodes[c.leader(ledger.MetadataGroup)].meta().fsm.get(metadata.GroupKey(id))
 	var info metadata.GroupInfo
 	if err := json.Unmarshal(it.Value, &info); err != nil {
 		c.t.Fatalf("record of group %d: %v", id, err)

@@ -39,10 +39,10 @@ func (b *Bookie) Status() *bookiepb.StatusResponse {
 		out.Groups = append(out.Groups, st)
 	}
 	slices.SortFunc(out.Groups, func(x, y *bookiepb.GroupStatus) int { return cmp.Compare(x.Group, y.Group) })
-	if b.meta != nil {
-		out.Metadata = b.nodeStatus(&b.meta.node)
-		out.Metadata.Applied = b.meta.raft.AppliedIndex()
-		out.Metadata.Replicas = b.meta.voters()
+	if m := b.meta(); m != nil {
+		out.Metadata = b.nodeStatus(&m.node)
+		out.Metadata.Applied, out.Metadata.LastIndex = m.raft.AppliedIndex(), m.raft.LastIndex()
+		out.Metadata.Replicas, out.Metadata.Filling = m.voters(), m.joining.Load()
 	}
 	return out
 }
@@ -59,12 +59,8 @@ func (b *Bookie) nodeStatus(n *node) *bookiepb.GroupStatus {
 	return st
 }
 
-// metaHint is where this bookie believes the metadata leader to be.
-func (b *Bookie) metaHint() string {
-	b.client.mu.Lock()
-	defer b.client.mu.Unlock()
-	return b.client.hint
-}
+// metaHint is where this bookie believes the metadata leader, or at least a member of the group, to be.
+func (b *Bookie) metaHint() string { return b.client.lead() }
 
 // checkCluster refuses callers that name another cluster. Naming none is fine.
 func (b *Bookie) checkCluster(ctx context.Context) error {

@@ -33,14 +33,15 @@ func (b *Bookie) supervise() {
 		case <-b.ctx.Done():
 			return
 		}
-		if !b.meta.isReady() {
+		g := b.meta()
+		if g == nil || !g.isReady() {
 			seen = census{}
 			continue
 		}
 		if time.Now().Before(quiet) {
 			continue
 		}
-		err := b.superviseOnce(b.ctx, &seen)
+		err := b.superviseOnce(b.ctx, g, &seen)
 		switch {
 		case errors.Is(err, errBadGroupRecord):
 			b.log.Error("no ledger groups are created or moved until the record is repaired", "error", err)
@@ -85,13 +86,13 @@ func groupRecord(it metadata.Item) (metadata.GroupInfo, error) {
 	return g, nil
 }
 
-func (b *Bookie) superviseOnce(ctx context.Context, seen *census) error {
-	if it, _ := b.meta.fsm.get(metadata.ClusterKey); it.Version == 0 {
-		if err := b.put(ctx, metadata.ClusterKey, 0, metadata.ClusterInfo{ID: b.self.clusterID}); err != nil {
+func (b *Bookie) superviseOnce(ctx context.Context, meta *metaGroup, seen *census) error {
+	if it, _ := meta.fsm.get(metadata.ClusterKey); it.Version == 0 {
+		if err := meta.put(ctx, metadata.ClusterKey, 0, metadata.ClusterInfo{ID: b.self.clusterID}); err != nil {
 			return err
 		}
 	}
-	bookies := decodeAll[metadata.BookieInfo](b.below(metadata.BookiesPrefix), b.log)
+	bookies := decodeAll[metadata.BookieInfo](meta.below(metadata.BookiesPrefix), b.log)
 	ids := make([]string, len(bookies))
 	for i := range bookies {
 		ids[i] = bookies[i].ID
@@ -99,21 +100,25 @@ func (b *Bookie) superviseOnce(ctx context.Context, seen *census) error {
 	before := seen.quiet(silentProbes * b.opts.ProbeInterval)
 	seen.take(time.Now(), b.probe(ctx, ids), b.opts.ProbeInterval+b.opts.Raft.RPCTimeout)
 	b.tellSilent(before, seen.quiet(silentProbes*b.opts.ProbeInterval))
-	items := b.below(metadata.GroupsPrefix) // after the probe: it took its time
-	groups, err := groupRecords(items)
+	items := meta.below(metadata.GroupsPrefix) // after the probe: it took its time
+	all, err := groupRecords(items)
 	if err != nil {
 		return err
 	}
-	board := newBoard(b.hosts(bookies, seen), groups)
-	for _, g := range board.create(b.client.members, b.opts.LedgerGroupsPerBookie, b.opts.ReplicationFactor) {
-		if err := b.put(ctx, metadata.GroupKey(g.ID), 0, g); err != nil {
+	groups, members := splitGroups(all)
+	board := newBoard(b.hosts(meta, bookies, seen), groups)
+	if err := b.placeMembers(ctx, meta, board, members); err != nil {
+		return err
+	}
+	for _, g := range board.create(b.client.ids(), b.opts.LedgerGroupsPerBookie, b.opts.ReplicationFactor) {
+		if err := meta.put(ctx, metadata.GroupKey(g.ID), 0, g); err != nil {
 			return err
 		}
 		b.log.Info("created group", "group", g.ID, "replicas", g.Replicas)
 	}
 	for _, m := range board.replace() {
 		key := metadata.GroupKey(m.info.ID)
-		if err := b.put(ctx, key, items[key].Version, m.info); err != nil {
+		if err := meta.put(ctx, key, items[key].Version, m.info); err != nil {
 			return err
 		}
 		b.log.Info("a replica of a group is to move", "group", m.info.ID, "from", m.out, "to", m.in, "replicas", m.info.Replicas)
@@ -136,8 +141,8 @@ func (b *Bookie) tellSilent(before, now map[string]bool) {
 }
 
 // hosts joins what is registered, what is ordered, and what was seen.
-func (b *Bookie) hosts(bookies []metadata.BookieInfo, seen *census) []host {
-	modes := b.below(metadata.BookieModesPrefix)
+func (b *Bookie) hosts(meta *metaGroup, bookies []metadata.BookieInfo, seen *census) []host {
+	modes := meta.below(metadata.BookieModesPrefix)
 	out := make([]host, 0, len(bookies))
 	for _, info := range bookies {
 		h := host{id: info.ID, rack: info.Rack}
@@ -160,11 +165,11 @@ func (b *Bookie) hosts(bookies []metadata.BookieInfo, seen *census) []host {
 const silentProbes = 3
 
 // below lists the items below a prefix, by key.
-func (b *Bookie) below(prefix string) map[string]metadata.Item {
+func (g *metaGroup) below(prefix string) map[string]metadata.Item {
 	out := map[string]metadata.Item{}
 	for after, more := "", true; more; {
 		var items []metadata.Item
-		items, more = b.meta.fsm.list(prefix, after, listPage)
+		items, more = g.fsm.list(prefix, after, listPage)
 		for _, it := range items {
 			out[it.Key] = it
 			after = it.Key
@@ -174,12 +179,12 @@ func (b *Bookie) below(prefix string) map[string]metadata.Item {
 }
 
 // put writes a record that must have this version now.
-func (b *Bookie) put(ctx context.Context, key string, version int64, record any) error {
+func (g *metaGroup) put(ctx context.Context, key string, version int64, record any) error {
 	value, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
 	txn := metadata.Txn{}.If(key, version).Then(metadata.Put(key, value))
-	out, err := b.meta.commit(ctx, &txn)
+	out, err := g.commit(ctx, &txn)
 	return errors.Join(err, out.Err)
 }

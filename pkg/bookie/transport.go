@@ -2,8 +2,10 @@ package bookie
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -30,6 +32,7 @@ type transport struct {
 	inbox     chan raft.RPC
 	closed    chan struct{}
 	progress  func() (term, applied uint64) // of the replica; nil: not known
+	silent    atomic.Bool                   // the replica is not asked for its vote, nor to stand for election
 }
 
 var (
@@ -122,6 +125,13 @@ func (t *transport) TimeoutNow(id raft.ServerID, _ raft.ServerAddress, args *raf
 	return nil
 }
 
+// timeoutNow tells a replica that its election timeout is over.
+func (t *transport) timeoutNow(id string) error {
+	self := []byte(t.self)
+	args := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self}}
+	return t.TimeoutNow(raft.ServerID(id), raft.ServerAddress(id), args, &raft.TimeoutNowResponse{})
+}
+
 // InstallSnapshot implements raft.Transport, on a stream of its own.
 func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	if err := t.mayspeak(); err != nil {
@@ -179,6 +189,9 @@ func (t *transport) call(id raft.ServerID, req *bookiepb.RaftRequest) (*bookiepb
 	return resp, nil
 }
 
+// errNoSay: the replica has no say in elections yet.
+var errNoSay = errors.New("this replica has no say in elections yet")
+
 func wrongAnswer(m *bookiepb.RaftResponse) error {
 	if m.GetError() != "" {
 		return fmt.Errorf("peer: %s", m.GetError())
@@ -191,6 +204,12 @@ func wrongAnswer(m *bookiepb.RaftResponse) error {
 func (t *transport) serve(ctx context.Context, command any, data io.Reader, timeout time.Duration) (any, error) {
 	if err := t.mayspeak(); err != nil {
 		return nil, err
+	}
+	switch command.(type) {
+	case *raft.RequestVoteRequest, *raft.RequestPreVoteRequest, *raft.TimeoutNowRequest:
+		if t.silent.Load() {
+			return nil, errNoSay
+		}
 	}
 	answer := make(chan raft.RPCResponse, 1) // raft never waits for us
 	timer := time.NewTimer(timeout)
