@@ -9,7 +9,7 @@ SWEEPS   ?= 25
 SEEDS    ?= 2000
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench sweep cost properties mutations storage restart stress chaos bookies campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench sweep cost connections properties mutations storage restart stress chaos bookies campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -76,6 +76,9 @@ sweep: build ## a row for each numIOThreads, then for each dispatcherMaxReadBatc
 
 cost: build ## what a delivered message costs, by subscriptions, consumers and acks, and what an unacknowledged one keeps
 	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -count $(COST_COUNT) cost
+
+storage-bench: ## bookies beside the bare disk, raft-wal and raft-boltdb: appends, latency, reads, memory, in less than eight minutes
+	cd integration && $(GO) run ./cmd/storagebench
 
 connections: build ## memory of 10,000 idle connections, and 5,000 clients that all come back at once
 	cd integration && $(GO) run ./cmd/connections -bin ../$(BIN)

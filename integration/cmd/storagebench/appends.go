@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// contender is an engine that takes part.
+type contender struct {
+	name  string
+	start func(ctx context.Context, dir string, groups int) (engine, error)
+}
+
+func contenders() []contender {
+	onStores := func(make func(string) (stores, error)) func(context.Context, string, int) (engine, error) {
+		return func(ctx context.Context, dir string, n int) (engine, error) {
+			s, err := make(dir)
+			if err != nil {
+				return nil, err
+			}
+			return startGroups(ctx, n, s)
+		}
+	}
+	return []contender{
+		{"bookies", func(ctx context.Context, dir string, n int) (engine, error) { return startBookies(ctx, dir, n) }},
+		{"journal", onStores(journalStores)},
+		{"raft-wal", onStores(walStores)},
+		{"raft-boltdb", onStores(boltStores)},
+	}
+}
+
+// measureAppends prints a row for each size and number of groups.
+func measureAppends(ctx context.Context, o options, d *disk) error {
+	fmt.Print("\n| entry | groups | bookies, MB/s | batch, KiB | disk ÷ 3, MB/s | of the disk | raft-wal, MB/s | raft-boltdb, MB/s | ÷ raft-wal | ÷ raft-boltdb " +
+		"| the journal alone, MB/s | CPU of bookies, s per million entries | of raft-wal |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, n := range o.groups {
+		if err := appendsTo(ctx, o, d, n); err != nil {
+			return fmt.Errorf("%d groups: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// appendsTo measures all engines beside one another, size by size, so that they meet the disk in the same mood.
+func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
+	dir := filepath.Join(o.dir, strconv.Itoa(n))
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	engines := map[string]*rig{}
+	for _, c := range contenders() {
+		e, err := c.start(ctx, filepath.Join(dir, c.name), n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer func() { err = errors.Join(err, e.close()) }()
+		engines[c.name] = &rig{engine: e}
+	}
+	for _, size := range o.sizes {
+		got := map[string]result{}
+		for _, c := range contenders() {
+			if got[c.name], err = engines[c.name].load(ctx, n, o.shape(size), o.each); err != nil {
+				return fmt.Errorf("%s, %s: %w", c.name, human(size), err)
+			}
+		}
+		limit, err := d.rate(got["bookies"].batch(), o.each/3)
+		if err != nil {
+			return err
+		}
+		row(size, n, got, limit/replicas)
+	}
+	return nil
+}
+
+func row(size, groups int, got map[string]result, limit float64) {
+	b, w, bolt, j := got["bookies"], got["raft-wal"], got["raft-boltdb"], got["journal"]
+	fmt.Printf("| %s | %d | %.1f | %.0f | %.1f | %.2f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f |\n",
+		human(size), groups, b.rate()/1e6, float64(b.batch())/1024, limit/1e6, b.rate()/limit, w.rate()/1e6, bolt.rate()/1e6,
+		b.rate()/w.rate(), b.rate()/bolt.rate(), j.rate()/1e6, b.cpuPerMillion(), w.cpuPerMillion())
+}
