@@ -33,6 +33,7 @@ type config struct {
 	placement              placementConfig
 	metadataElection       time.Duration
 	groupElection          time.Duration
+	refused                time.Duration
 	shutdown               time.Duration
 	log                    daemon.LogOptions
 }
@@ -67,6 +68,8 @@ func (c *config) register() *settings.Set {
 	s.Duration(&c.metadataElection, "metadataElectionTimeoutMillis", 1000, time.Millisecond, "silence of the metadata leader after which another is elected; raise it on starved machines")
 	s.Duration(&c.groupElection, "ledgerGroupElectionTimeoutMillis", 1500, time.Millisecond,
 		"the same for a ledger group's preferred leader; the other replicas wait twice as long. Topics do not wait for it: they go on in another group")
+	s.DurationOrNone(&c.refused, "refusedConnectionElectionMillis", 200, time.Millisecond,
+		"a leader whose port has refused connections for so long is taken for dead, without waiting for the timeouts above; 0: never")
 	s.Duration(&c.shutdown, "shutdownTimeoutSeconds", 8, time.Second, "seconds that a clean shutdown may take")
 	s.String(&c.log.Level, "logLevel", "info", "debug, info, warn or error")
 	s.String(&c.log.Format, "logFormat", "text", "text or json")
@@ -113,10 +116,14 @@ func (c *config) bookieOptions(data string) bookie.Options {
 		},
 		Raft: bookie.RaftOptions{
 			MetadataTimeout: c.metadataElection, PreferredTimeout: c.groupElection, FollowerTimeout: 2 * c.groupElection,
+			RefusedAfter: c.refused,
 		},
 		LedgerGroupsPerBookie: c.groups,
 		ScrubBytesPerSecond:   c.scrubRate(),
 		ReplicationFactor:     c.replicas,
+	}
+	if c.refused == 0 {
+		o.Raft.RefusedAfter = -1
 	}
 	c.placement.apply(&o)
 	c.space.apply(&o)

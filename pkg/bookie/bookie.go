@@ -106,6 +106,10 @@ func (b *Bookie) open() error {
 	b.book = openAddressBook(o.FS, o.DataDir, b.cluster.Metadata, b.log)
 	b.conns = newConns()
 	b.links = newLinks(b.self, b.book, b.conns, b.log)
+	b.links.lost = (&deaths{
+		ctx: b.ctx, after: o.Raft.RefusedAfter, find: b.book.address, dial: dialTCP, died: b.succeed, start: b.work.start,
+		suspect: map[string]bool{},
+	}).lost
 	b.client = newMetaClient(b.self, b.cluster, b.book, b.conns)
 	b.groups = newGroups(groupDeps{
 		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,

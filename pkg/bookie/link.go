@@ -27,7 +27,8 @@ type links struct {
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 
-	refused complaints // peers that were
+	refused complaints        // peers that were
+	lost    func(peer string) // a stream that was good broke; does not block
 
 	mu     sync.Mutex
 	byLane map[lane]*link
@@ -56,7 +57,7 @@ func laneFor(peer string, req *bookiepb.RaftRequest) lane {
 
 func newLinks(self identity, book *addressBook, conns *conns, log *slog.Logger) *links {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, byLane: map[lane]*link{}}
+	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, lost: func(string) {}, byLane: map[lane]*link{}}
 }
 
 func (ls *links) get(to lane) *link {
@@ -136,7 +137,10 @@ func (l *link) run() {
 	wait := least
 	for l.owner.ctx.Err() == nil {
 		started := time.Now()
-		err := l.session()
+		good, err := l.session()
+		if good {
+			l.owner.lost(l.peer)
+		}
 		if time.Since(started) > most {
 			wait = least
 		}
@@ -149,17 +153,17 @@ func (l *link) run() {
 	}
 }
 
-// session opens one stream and sends until it breaks.
-func (l *link) session() error {
+// session opens one stream and sends until it breaks. good says whether the peer had answered as it should.
+func (l *link) session() (good bool, err error) {
 	ctx, cancel := context.WithCancel(l.owner.ctx)
 	defer cancel()
 	conn, err := l.conn()
 	if err != nil {
-		return err
+		return false, err
 	}
 	stream, err := bookiepb.NewRaftClient(conn).Exchange(l.owner.self.outgoing(ctx))
 	if err != nil {
-		return err
+		return false, err
 	}
 	// A listener that accepts and never answers must not hold the link: calls would wait for it one by one.
 	timer := time.AfterFunc(5*time.Second, cancel)
@@ -169,7 +173,7 @@ func (l *link) session() error {
 	}
 	timer.Stop()
 	if err != nil {
-		return err
+		return false, err
 	}
 	l.owner.log.Debug("link to bookie is up", "peer", l.peer)
 	broken := make(chan error, 1)
@@ -181,10 +185,10 @@ func (l *link) session() error {
 			l.remember(c)
 			if err := stream.Send(c.req); err != nil {
 				cancel()
-				return <-broken
+				return true, <-broken
 			}
 		case err := <-broken:
-			return err
+			return true, err
 		}
 	}
 }

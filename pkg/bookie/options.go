@@ -83,6 +83,8 @@ type RaftOptions struct {
 	PreferredTimeout time.Duration // heartbeat and election timeout of a group's preferred replica; default 1.5 s
 	FollowerTimeout  time.Duration // of its other replicas; default 3 s
 	MetadataTimeout  time.Duration // of the metadata group; default 2 s
+	RefusedAfter     time.Duration // a leader whose port has refused connections for so long is taken for dead; default 200 ms, negative: never
+	Turn             time.Duration // when a leader died, a replica waits so long for each that is to stand for election before it; default 400 ms
 	RPCTimeout       time.Duration // of one call between replicas; default 5 s
 	SnapshotTimeout  time.Duration // of sending one snapshot; default 10 min
 	SnapshotEvery    uint64        // metadata entries between snapshots; default 8192
@@ -134,6 +136,8 @@ func (o *RaftOptions) ensureDefaults() {
 	setDefault(&o.PreferredTimeout, 1500*time.Millisecond)
 	setDefault(&o.FollowerTimeout, 3*time.Second)
 	setDefault(&o.MetadataTimeout, 2*time.Second)
+	setDefault(&o.RefusedAfter, 200*time.Millisecond)
+	setDefault(&o.Turn, 400*time.Millisecond)
 	setDefault(&o.RPCTimeout, 5*time.Second)
 	setDefault(&o.SnapshotTimeout, 10*time.Minute)
 	setDefault(&o.SnapshotEvery, 8192)
