@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,15 +44,35 @@ type filler struct {
 	missing atomic.Int64  // records, as of the last look
 	bytes   atomic.Int64  // of their entries
 	whole   atomic.Bool   // all peers were asked since the last snapshot was installed, or since the start
+	trusted atomic.Bool   // nothing is known to be lacking: whole, or so before a restart
 
-	mu      sync.Mutex
-	damaged map[uint64]struct{} // indexes whose record was found damaged, though the journal may not know
+	mu       sync.Mutex
+	installs int                 // how often a snapshot has replaced the state
+	damaged  map[uint64]struct{} // indexes whose record was found damaged, though the journal may not know
 }
 
 func newFiller() *filler {
 	f := &filler{wake: make(chan struct{}, 1), damaged: map[uint64]struct{}{}}
+	f.trusted.Store(true) // what comes from the own log is here
 	f.signal()
 	return f
+}
+
+// generation tells one state from the next.
+func (f *filler) generation() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.installs
+}
+
+// judge notes what is known of the state of a generation.
+func (f *filler) judge(generation int, whole, trusted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.installs == generation {
+		f.whole.Store(whole)
+		f.trusted.Store(trusted)
+	}
 }
 
 func (f *filler) signal() {
@@ -74,8 +95,14 @@ func (g *group) repair(index uint64) {
 }
 
 // installed is called before and after a snapshot replaces the state: nobody is to see the new state and believe it whole.
-func (g *group) installed() {
+// A snapshot that was taken here says itself whether nothing was lacking then: a restart need not compare everything before
+// it serves. It is compared all the same.
+func (g *group) installed(trusted bool) {
+	g.fill.mu.Lock()
+	g.fill.installs++
 	g.fill.whole.Store(false)
+	g.fill.trusted.Store(trusted)
+	g.fill.mu.Unlock()
 	g.fill.signal()
 }
 
@@ -123,7 +150,12 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 	if err := g.compactDamaged(ctx); err != nil {
 		return 0, err
 	}
-	lacks := g.lacks()
+	generation := g.fill.generation()
+	lacks, err := g.lacks()
+	if err != nil {
+		g.indexDamaged(err)
+		return 0, err
+	}
 	g.fill.missing.Store(int64(len(lacks)))
 	total, first := int64(0), len(lacks)
 	touched := map[ledger.ID]struct{}{}
@@ -135,6 +167,7 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 	}
 	g.fill.bytes.Store(total)
 	if first > 0 {
+		g.fill.judge(generation, false, false)
 		g.log.Info("fetching entries from other replicas", "group", g.id, "records", first, "bytes", total)
 	}
 	var errs []error
@@ -156,7 +189,7 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 		errs = nil
 	}
 	if len(errs) == 0 {
-		g.fill.whole.Store(true)
+		g.fill.judge(generation, true, len(lacks) == 0)
 	}
 	if first > 0 && len(lacks) == 0 {
 		g.verifySums(touched)
@@ -234,34 +267,50 @@ func (g *group) fetchSome(ctx context.Context, peer string, want []lack) (map[ui
 	return here, err
 }
 
-// lacks computes what the index names and the journal does not hold whole, ascending by index.
-func (g *group) lacks() []lack {
-	_, x := g.fsm.needed()
-	needs := x.needs()
+// lacks computes what the index names and the journal does not hold whole, ascending by index. In memory are a bit for each
+// record, and what is lacking.
+func (g *group) lacks() ([]lack, error) {
+	state := g.fsm.view()
+	g.fill.mu.Lock()
+	damaged := maps.Clone(g.fill.damaged)
+	g.fill.mu.Unlock()
+	here := indexSet{}
+	g.store.group.Held(func(h journal.Held) bool {
+		if _, known := damaged[h.Index]; h.InLog || !h.Damaged && !known {
+			here.add(h.Index)
+		}
+		return true
+	})
+	var missing []need
+	err := state.each(0, func(id ledger.ID, r run) error {
+		delete(damaged, r.index)
+		if !here.has(r.index) {
+			missing = append(missing, need{id, r})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	g.fill.mu.Lock()
 	defer g.fill.mu.Unlock()
-	var out []lack
-	at := 0
-	miss := func(upTo uint64) { // the records before an index that is held
-		for at < len(needs) && needs[at].run.index < upTo {
-			out, at = appendLack(out, needs, at)
+	for index := range damaged {
+		if index <= state.applied {
+			delete(g.fill.damaged, index) // no ledger needs it any more
 		}
 	}
-	g.store.group.Held(func(h journal.Held) bool {
-		miss(h.Index)
-		_, damaged := g.fill.damaged[h.Index]
-		if at < len(needs) && needs[at].run.index == h.Index {
-			if !h.InLog && (h.Damaged || damaged) {
-				out, at = appendLack(out, needs, at)
-			} else {
-				at = skipNeeds(needs, at)
-			}
-		} else if damaged {
-			delete(g.fill.damaged, h.Index) // no ledger needs it any more
-		}
-		return at < len(needs)
-	})
-	miss(^uint64(0))
+	return lacksOf(missing), nil
+}
+
+// lacksOf gathers runs by their records.
+func lacksOf(missing []need) []lack {
+	sortNeeds(missing)
+	var out []lack
+	for at := 0; at < len(missing); {
+		end := skipNeeds(missing, at)
+		out = append(out, lack{index: missing[at].run.index, needs: missing[at:end:end]})
+		at = end
+	}
 	return out
 }
 
@@ -273,27 +322,11 @@ func skipNeeds(needs []need, at int) int {
 	return at
 }
 
-func appendLack(out []lack, needs []need, at int) ([]lack, int) {
-	end := skipNeeds(needs, at)
-	return append(out, lack{index: needs[at].run.index, needs: needs[at:end:end]}), end
-}
-
-// needs returns all runs, by the index of their record and the offset in it.
-func (x *index) needs() []need {
-	n := 0
-	for _, runs := range x.ledgers {
-		n += len(runs)
-	}
-	out := make([]need, 0, n)
-	for id, runs := range x.ledgers {
-		for _, r := range runs {
-			out = append(out, need{id, r})
-		}
-	}
-	slices.SortFunc(out, func(a, b need) int {
+// sortNeeds sorts by the index of the record and the offset in it.
+func sortNeeds(needs []need) {
+	slices.SortFunc(needs, func(a, b need) int {
 		return cmp.Or(cmp.Compare(a.run.index, b.run.index), cmp.Compare(a.run.offset, b.run.offset))
 	})
-	return out
 }
 
 // compactDamaged takes records that are damaged out of the log: only then can others be kept in their place. It is for
@@ -318,22 +351,13 @@ func (g *group) compactDamaged(ctx context.Context) error {
 
 // verifySums compares the running checksums of ledgers with the entries that are here.
 func (g *group) verifySums(ids map[ledger.ID]struct{}) {
-	m, x := g.fsm.view()
+	state := g.fsm.view()
 	for id := range ids {
-		st, ok := m.State(id)
+		st, ok := state.machine.State(id)
 		if !ok || st.Summed != st.Last {
 			continue // deleted, or entries were discarded that the checksum covers
 		}
-		sum, err := uint64(0), error(nil)
-		for _, r := range x.ledgers[id] {
-			var body []byte
-			if body, err = g.store.body(r); err != nil {
-				break
-			}
-			if sum, err = ledger.Sum(sum, r.first, body); err != nil {
-				break
-			}
-		}
+		sum, err := g.sumOf(state, id, st.Last)
 		switch {
 		case errors.Is(err, journal.ErrNotFound): // deleted meanwhile, or not here yet
 		case err != nil:
@@ -348,4 +372,26 @@ func (g *group) verifySums(ids map[ledger.ID]struct{}) {
 				"checksum", fmt.Sprintf("%016x", sum), "agreed", fmt.Sprintf("%016x", st.Checksum))
 		}
 	}
+}
+
+// sumOf computes the running checksum of a ledger from its entries.
+func (g *group) sumOf(state *fsmState, id ledger.ID, last ledger.EntryID) (sum uint64, err error) {
+	for next := ledger.EntryID(0); next <= last; {
+		r, ok, err := state.find(id, next)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			return 0, fmt.Errorf("%w: entry %d is not in the index", ledger.ErrUnreadable, next)
+		}
+		body, err := g.store.body(r)
+		if err != nil {
+			return 0, err
+		}
+		if sum, err = ledger.Sum(sum, r.first, body); err != nil {
+			return 0, err
+		}
+		next = r.end() + 1
+	}
+	return sum, nil
 }

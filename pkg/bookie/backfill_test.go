@@ -84,7 +84,11 @@ func TestDamagedRecordIsFetched(t *testing.T) {
 	hurt := func(entry ledger.EntryID) {
 		t.Helper()
 		g := c.nodes[victim].groups.get(1)
-		_, _, r, _ := g.fsm.find(7, entry)
+		at, err := g.fsm.find(7, entry)
+		if err != nil || !at.found {
+			t.Fatal(err)
+		}
+		r := at.run
 		var place journal.Place
 		g.store.group.Held(func(h journal.Held) bool {
 			place = h.Place

@@ -158,7 +158,7 @@ func TestUnreadableWhileRunning(t *testing.T) {
 	c.want(c.execute(1, command(testAppend(7, 1, 0, "good", "spoilt", "good"))), bookiepb.Code_OK, 2)
 	// As if the record came back from the disk with other bytes: the index points at what does not check.
 	g.fsm.mu.Lock()
-	g.fsm.index.ledgers[7][0].offset -= 3
+	g.fsm.index.tail[7][0].offset -= 3
 	g.fsm.mu.Unlock()
 	_, res := c.read("a", &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 1, Confirmed: 2})
 	c.want(res, bookiepb.Code_UNREADABLE, 2)

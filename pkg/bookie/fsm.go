@@ -21,16 +21,19 @@ import (
 // both come from the newest snapshot and the log behind it.
 type fsm struct {
 	health   *health
-	restored func()        // called, if not nil, before and after a snapshot replaces the state; must not block
-	applied  atomic.Uint64 // index of the last command applied, or in the snapshot restored
-	logged   atomic.Uint64 // index of the last command applied from this replica's own log
-	applies  atomic.Uint64 // proposals applied, for the watchdog
-	drops    atomic.Uint64 // ledgers deleted or cut since the start
-	bytes    atomic.Int64  // of proposals applied that no snapshot covers
+	restored func(whole bool) // called, if not nil, before (false) and after a snapshot replaces the state; must not block
+	whole    func() bool      // says, if not nil, whether all entries are here that the index names
+	files    *snapshotStore   // where layers of the index go; nil: snapshots have all in them
+	applied  atomic.Uint64    // index of the last command applied, or in the snapshot restored
+	logged   atomic.Uint64    // index of the last command applied from this replica's own log
+	applies  atomic.Uint64    // proposals applied, for the watchdog
+	drops    atomic.Uint64    // ledgers deleted or cut since the start
+	bytes    atomic.Int64     // of proposals applied that no snapshot covers
 
 	mu      sync.RWMutex
 	machine *ledger.Machine
 	index   *index
+	life    int // how often a snapshot has replaced the state
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -92,28 +95,38 @@ func (f *fsm) state(id ledger.ID) (ledger.State, bool) {
 	return f.machine.State(id)
 }
 
-// find returns a ledger's state and the run that holds an entry of it.
-func (f *fsm) find(id ledger.ID, entry ledger.EntryID) (st ledger.State, exists bool, r run, found bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	st, exists = f.machine.State(id)
-	r, found = f.index.find(id, entry)
-	return st, exists, r, found
+// located is what is known of a ledger and of where an entry of it is.
+type located struct {
+	ledger.State
+	exists bool // the ledger does
+	run    run
+	found  bool // the entry is in the run
 }
 
-// needed returns the index of the last command applied, and which entries the ledgers had then.
-func (f *fsm) needed() (uint64, *index) {
+// find looks an entry up. Its ledger's state is right in any case; the error is that the index cannot be read.
+func (f *fsm) find(id ledger.ID, entry ledger.EntryID) (located, error) {
 	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.applied.Load(), f.index.clone()
+	st, exists := f.machine.State(id)
+	r, found := f.index.findTail(id, entry)
+	layers := f.index.layers
+	f.mu.RUnlock()
+	out := located{State: st, exists: exists}
+	if !exists || entry < 0 || entry > st.Last {
+		return out, nil
+	}
+	var err error
+	if !found {
+		r, found, err = findLayer(layers, id, entry)
+	}
+	out.run, out.found = r.clipped(st.Last), found
+	return out, err
 }
 
 // view returns a copy of the state, with the runs shared.
-func (f *fsm) view() (*ledger.Machine, *index) {
+func (f *fsm) view() *fsmState {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	s := f.stateLocked()
-	return s.machine, s.index
+	return f.stateLocked()
 }
 
 func (f *fsm) ledgers() int {
@@ -134,33 +147,55 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 }
 
 func (f *fsm) stateLocked() *fsmState {
-	return &fsmState{applied: f.applied.Load(), machine: f.machine.Clone(), index: f.index.clone()}
+	s := &fsmState{
+		applied: f.applied.Load(), machine: f.machine.Clone(), index: f.index.clone(), life: f.life, files: f.files, taken: f.taken,
+	}
+	s.whole = f.whole != nil && f.whole()
+	return s
+}
+
+// taken lets the tail go as far as a snapshot has it, unless another state has come meanwhile.
+func (f *fsm) taken(s *fsmState, layers []*layer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.life == s.life {
+		f.index = f.index.without(s.applied, layers)
+	}
 }
 
 // Restore implements raft.FSM. On an error nothing has changed.
 func (f *fsm) Restore(r io.ReadCloser) error {
-	b, err := io.ReadAll(io.LimitReader(r, maxSnapshot))
+	s, err := readState(r)
 	if err = errors.Join(err, r.Close()); err != nil {
-		return err
-	}
-	s, err := decodeState(b)
-	if err != nil {
 		return fmt.Errorf("group state: %w", err)
 	}
 	if f.restored != nil {
-		f.restored()
+		f.restored(false)
 	}
 	f.adopt(s)
 	if f.restored != nil {
-		f.restored()
+		f.restored(s.whole)
 	}
 	return nil
+}
+
+// readState reads a snapshot that was taken here, or all of one from elsewhere.
+func readState(r io.Reader) (*fsmState, error) {
+	if n, ok := underneath(r).(*namedState); ok {
+		return n.restore()
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxSnapshot))
+	if err != nil {
+		return nil, err
+	}
+	return decodeState(b)
 }
 
 func (f *fsm) adopt(s *fsmState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.machine, f.index = s.machine, s.index
+	f.life++
 	f.applied.Store(s.applied)
 	f.bytes.Store(0)
 }

@@ -30,6 +30,8 @@ type group struct {
 	intake    *intake       // of the bookie
 	stopped   chan struct{} // it serves no more
 
+	rotten atomic.Bool // the index is damaged, which was said
+
 	stall stall // watchdog's
 	rate  rate
 }
@@ -68,7 +70,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	g.book, g.log, g.wait, g.stop = d.links.book, d.log, d.opts.ApplyTimeout, make(chan struct{})
 	g.fill = newFiller()
 	g.fsm = newFSM(g.health)
-	g.fsm.restored = g.installed
+	g.fsm.restored, g.fsm.whole, g.fsm.files = g.installed, g.fill.trusted.Load, snaps
 	g.store = newJournalStore(jg, d.opts.RecentBytes, snaps, g.fsm.logged.Load)
 	if err := bootstrap(g.store, info.Founding(self)); err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)

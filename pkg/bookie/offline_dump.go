@@ -42,14 +42,17 @@ func (d *Offline) Dump(ctx context.Context, r DumpRange, visit func(*DumpedEntry
 		return l, fmt.Errorf("%w: ledger %d ends at %d", ledger.ErrNoEntry, r.Ledger, l.Last)
 	}
 	for next := r.First; next <= r.Last; {
-		run, found := l.Applied.fsm.index.find(r.Ledger, next)
-		if !found {
+		at, err := l.Applied.fsm.find(r.Ledger, next)
+		if err != nil {
+			return l, fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
+		}
+		if !at.found {
 			return l, fmt.Errorf("%w: entry %d is not in the index", ledger.ErrUnreadable, next)
 		}
-		if err := d.dumpRun(l, run, r, visit); err != nil {
+		if err := d.dumpRun(l, at.run, r, visit); err != nil {
 			return l, err
 		}
-		next = run.end() + 1
+		next = at.run.end() + 1
 	}
 	return l, nil
 }

@@ -96,10 +96,15 @@ func (r *reading) more() bool { return !r.served || r.entries > 0 && r.bytes > 0
 
 // find returns the framed entries of a run from the next entry on, and the last of them that may be sent.
 func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, err error) {
-	st, exists, run, found := r.group.fsm.find(r.id, r.next)
-	if !found {
-		return nil, 0, r.absent(ctx, st, exists)
+	at, err := r.group.fsm.find(r.id, r.next)
+	if err != nil {
+		r.group.indexDamaged(err)
+		return nil, 0, fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
 	}
+	if !at.found {
+		return nil, 0, r.absent(ctx, at)
+	}
+	run := at.run
 	if body, err = r.group.store.body(run); err != nil {
 		if errors.Is(err, journal.ErrCorrupt) {
 			r.group.repair(run.index)
@@ -139,23 +144,28 @@ func (r *reading) cut(body []byte, limit ledger.EntryID) (chunk []byte, n int, r
 }
 
 // absent says why there is no place for the next entry.
-func (r *reading) absent(ctx context.Context, st ledger.State, exists bool) error {
-	if exists && st.Closed && r.next > st.Last {
-		return fmt.Errorf("%w: ledger %d is closed at %d", ledger.ErrNoEntry, r.id, st.Last)
+func (r *reading) absent(ctx context.Context, at located) error {
+	if at.exists && at.Closed && r.next > at.Last {
+		return fmt.Errorf("%w: ledger %d is closed at %d", ledger.ErrNoEntry, r.id, at.Last)
 	}
 	// Everything answered to anybody before this request began is applied on a leader that is confirmed after it
 	// began: then the state, looked at again, is the truth.
 	if r.group.verify(ctx) != nil {
 		return fmt.Errorf("%w: applied up to %d", ledger.ErrBehind, r.group.fsm.applied.Load())
 	}
-	st, exists, _, found := r.group.fsm.find(r.id, r.next)
+	at, err := r.group.fsm.find(r.id, r.next)
 	switch {
-	case !exists:
+	case err != nil:
+		r.group.indexDamaged(err)
+		return fmt.Errorf("%w: %w", ledger.ErrUnreadable, err)
+	case !at.exists:
 		return fmt.Errorf("%w: %d", ledger.ErrNoLedger, r.id)
-	case found:
+	case at.found:
 		return ledger.ErrBehind // it came meanwhile
+	case r.next <= at.Last:
+		return fmt.Errorf("%w: entry %d is not in the index", ledger.ErrUnreadable, r.next)
 	}
-	return fmt.Errorf("%w: ledger %d ends at %d", ledger.ErrNoEntry, r.id, st.Last)
+	return fmt.Errorf("%w: ledger %d ends at %d", ledger.ErrNoEntry, r.id, at.Last)
 }
 
 func (r *reading) result(err error) *bookiepb.Result {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -27,8 +28,8 @@ const (
 // holder is a group whose records lie in the journal.
 type holder struct {
 	group  *journal.Group
-	view   func() (applied uint64, x *index) // nil: its ledgers are not known here, so all that it holds is needed
-	repair func(index uint64)                // a damaged record was met
+	view   func() *fsmState   // nil: its ledgers are not known here, so all that it holds is needed
+	repair func(index uint64) // a damaged record was met
 }
 
 // space gives the segments back that nothing needs.
@@ -62,8 +63,14 @@ type swept struct {
 func (s *space) sweep(ctx context.Context, holders []holder) (swept, error) {
 	var out swept
 	live := map[uint64]int64{}
+	var errs []error
 	for _, h := range holders {
-		out.released += h.mark(live)
+		n, err := h.mark(live)
+		out.released += n
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return out, err // what is live is not known
 	}
 	numbers := s.journal.Segments()
 	var sparse []uint64
@@ -106,42 +113,41 @@ func (s *space) size(segment uint64) (size int64, err error) {
 	return max(size, 1), err
 }
 
-// each visits what the group holds with what is needed of it. Whole: all of it is.
-func (h *holder) each(visit func(r journal.Held, needs []need, whole bool) bool) {
-	if h.view == nil {
-		h.group.Held(func(r journal.Held) bool { return visit(r, nil, true) })
-		return
+// mark releases what nothing needs and adds up the rest by segment. It returns how many records were released. In memory
+// are four bytes for each record.
+func (h *holder) mark(live map[uint64]int64) (int, error) {
+	applied, needed, err := h.weigh(0)
+	if err != nil {
+		return 0, err
 	}
-	applied, x := h.view()
-	needs, at := x.needs(), 0
-	h.group.Held(func(r journal.Held) bool {
-		for at < len(needs) && needs[at].run.index < r.Index {
-			at = skipNeeds(needs, at)
-		}
-		end := at
-		if at < len(needs) && needs[at].run.index == r.Index {
-			end = skipNeeds(needs, at)
-		}
-		return visit(r, needs[at:end], r.InLog || r.Index > applied)
-	})
-}
-
-// mark releases what nothing needs and adds up the rest by segment. It returns how many records were released.
-func (h *holder) mark(live map[uint64]int64) int {
 	var dead []uint64
-	h.each(func(r journal.Held, needs []need, whole bool) bool {
-		switch {
-		case whole:
+	h.group.Held(func(r journal.Held) bool {
+		switch n := needed.of(r.Index); {
+		case r.InLog || r.Index > applied:
 			live[r.Place.Segment] += int64(r.Place.Length)
-		case len(needs) == 0:
+		case n == 0:
 			dead = append(dead, r.Index)
 		default:
-			live[r.Place.Segment] += min(neededBytes(needs), int64(r.Place.Length))
+			live[r.Place.Segment] += min(n+recordOverhead, int64(r.Place.Length))
 		}
 		return true
 	})
 	h.group.Release(dead)
-	return len(dead)
+	return len(dead), nil
+}
+
+// weigh adds up what the ledgers need of each record from an index on, up to the one that it returns. Above that all is needed.
+func (h *holder) weigh(low uint64) (applied uint64, needed weights, err error) {
+	needed = weights{}
+	if h.view == nil {
+		return 0, needed, nil
+	}
+	state := h.view()
+	err = state.each(low, func(_ ledger.ID, r run) error {
+		needed.add(r.index, int64(r.length)+pieceOverhead)
+		return nil
+	})
+	return state.applied, needed, err
 }
 
 // neededBytes is what a record takes that has only what is needed.
@@ -156,25 +162,54 @@ func neededBytes(needs []need) int64 {
 // evacuate copies what is live in a segment to the end of the journal.
 func (s *space) evacuate(ctx context.Context, segment uint64, holders []holder) (int64, error) {
 	total := int64(0)
-	for _, h := range holders {
-		var moves []journal.Held
-		var prunes [][]need
-		h.each(func(r journal.Held, needs []need, whole bool) bool {
-			switch {
-			case r.Place.Segment != segment:
-			case whole, len(needs) > 0 && neededBytes(needs) >= int64(r.Place.Length):
-				moves = append(moves, r)
-			case len(needs) > 0:
-				prunes = append(prunes, slices.Clone(needs))
-			}
-			return true
-		})
-		n, err := s.copy(ctx, &h, moves, prunes)
+	for i := range holders {
+		moves, prunes, err := holders[i].live(segment)
+		if err != nil {
+			return total, err
+		}
+		n, err := s.copy(ctx, &holders[i], moves, prunes)
 		if total += n; err != nil {
 			return total, err
 		}
 	}
 	return total, nil
+}
+
+// live says what is needed in a segment: records as a whole, and pieces of others.
+func (h *holder) live(segment uint64) (moves []journal.Held, prunes [][]need, err error) {
+	var state *fsmState
+	if h.view != nil {
+		state = h.view()
+	}
+	parts := map[uint64]journal.Held{}
+	h.group.Held(func(r journal.Held) bool {
+		switch {
+		case r.Place.Segment != segment:
+		case state == nil, r.InLog, r.Index > state.applied:
+			moves = append(moves, r)
+		default:
+			parts[r.Index] = r
+		}
+		return true
+	})
+	if len(parts) == 0 {
+		return moves, nil, nil
+	}
+	var needs []need
+	err = state.each(slices.Min(slices.Collect(maps.Keys(parts))), func(id ledger.ID, r run) error {
+		if _, ok := parts[r.index]; ok {
+			needs = append(needs, need{id, r})
+		}
+		return nil
+	})
+	for _, l := range lacksOf(needs) {
+		if r := parts[l.index]; neededBytes(l.needs) >= int64(r.Place.Length) {
+			moves = append(moves, r)
+		} else {
+			prunes = append(prunes, l.needs)
+		}
+	}
+	return moves, prunes, err
 }
 
 // copy writes records again, whole ones and those of which parts are needed.
@@ -285,7 +320,7 @@ func (b *Bookie) reclaimOnce(ctx context.Context) error {
 	for _, id := range b.journal.Groups() {
 		h := holder{group: b.journal.Group(id)}
 		if g := b.groups.get(ledger.GroupID(id)); g != nil {
-			h.view, h.repair = g.fsm.needed, g.repair
+			h.view, h.repair = g.fsm.view, g.repair
 			if err := g.squeeze(ctx); err != nil {
 				errs = append(errs, fmt.Errorf("snapshot of group %d: %w", id, err))
 			}
@@ -302,15 +337,19 @@ func (b *Bookie) reclaimOnce(ctx context.Context) error {
 
 // squeeze takes snapshots when much of the log is of entries that no ledger has any more, so that it leaves the log.
 func (g *group) squeeze(ctx context.Context) error {
-	h := holder{group: g.store.group, view: g.fsm.needed}
+	h := holder{group: g.store.group, view: g.fsm.view}
 	dead, trailing := int64(0), g.store.trailing(g.opts.TrailingLogBytes)
-	last := g.store.group.LastIndex()
-	h.each(func(r journal.Held, needs []need, _ bool) bool {
-		if r.InLog && r.Index+trailing <= last {
-			dead += max(int64(r.Place.Length)-neededBytes(needs), 0)
+	first, last := g.store.group.FirstIndex(), g.store.group.LastIndex()
+	applied, needed, err := h.weigh(max(first, 1))
+	if err != nil {
+		g.indexDamaged(err)
+		return err
+	}
+	for i := first; i > 0 && i+trailing <= last && i <= applied; i++ {
+		if p, ok := g.store.group.HeldAt(i); ok {
+			dead += max(int64(p.Length)-needed.of(i)-recordOverhead, 0)
 		}
-		return true
-	})
+	}
 	if dead <= g.opts.SnapshotLogBytes/2 {
 		return nil
 	}

@@ -76,16 +76,19 @@ func stored(t *testing.T, g *journal.Group, logs []*raft.Log) *fsm {
 func liveBytes(t *testing.T, g *journal.Group, f *fsm) int64 {
 	t.Helper()
 	n := int64(0)
-	_, x := f.needed()
-	for _, need := range x.needs() {
-		b, err := g.ReadPiece(need.run.index, need.run.piece(), nil)
+	err := f.view().each(0, func(id ledger.ID, r run) error {
+		b, err := g.ReadPiece(r.index, r.piece(), nil)
 		if err == nil {
-			err = need.run.check(b)
+			err = r.check(b)
 		}
 		if err != nil {
-			t.Fatalf("ledger %d, entry %d: %v", need.ledger, need.run.first, err)
+			return fmt.Errorf("ledger %d, entry %d: %w", id, r.first, err)
 		}
 		n += int64(len(b))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return n
 }
@@ -123,7 +126,7 @@ func TestReclaimInterleaved(t *testing.T) {
 	before := diskUse(t, mem)
 	total := swept{}
 	for range 3 {
-		done, err := testSpace(j, mem).sweep(t.Context(), []holder{{group: j.Group(1), view: f.needed}})
+		done, err := testSpace(j, mem).sweep(t.Context(), []holder{{group: j.Group(1), view: f.view}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +159,7 @@ func TestReclaimCrash(t *testing.T) {
 		j := openTestJournal(t, mem)
 		f := stored(t, j.Group(1), logs)
 		mem.PowerOffAfter(n)
-		_, err := testSpace(j, mem).sweep(t.Context(), []holder{{group: j.Group(1), view: f.needed}})
+		_, err := testSpace(j, mem).sweep(t.Context(), []holder{{group: j.Group(1), view: f.view}})
 		_ = j.Close() // its power may be off
 		back := openTestJournal(t, mem.Crash(uint64(n)))
 		liveBytes(t, back.Group(1), f)
@@ -184,7 +187,7 @@ func TestReclaimRandom(t *testing.T) {
 		if err := other.Append([]journal.Record{{Index: 1, Term: 1, Data: make([]byte, 2000)}}); err != nil {
 			t.Fatal(err)
 		}
-		holders := []holder{{group: g, view: f.needed}, {group: other}}
+		holders := []holder{{group: g, view: f.view}, {group: other}}
 		for _, l := range randomLog(rng, 1500) {
 			if err := s.StoreLog(l); err != nil {
 				t.Fatal(err)

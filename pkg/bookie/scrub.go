@@ -57,8 +57,9 @@ func (s *scrubber) run(ctx context.Context) {
 	}
 }
 
-// round reads the journal once.
+// round reads the indexes and the journal once.
 func (s *scrubber) round(ctx context.Context) {
+	s.scrubIndexes(ctx)
 	begun, places := time.Now(), 0
 	var check entryCheck
 	n, err := s.b.journal.Scrub(ctx, journal.ScrubOptions{

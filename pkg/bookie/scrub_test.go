@@ -55,9 +55,12 @@ func TestScrubTellsOfDamage(t *testing.T) {
 		t.Fatalf("a whole journal: %s", log.String())
 	}
 	damage(t, b.disk, "the quick brown fox 3 ")
-	run, _ := b.groups.get(1).fsm.index.find(7, 3)
+	at, err := b.groups.get(1).fsm.find(7, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.scrubber.round(t.Context())
-	for _, want := range []string{"damage in the journal", fmt.Sprintf("group=1 index=%d", run.index), "damaged=1"} {
+	for _, want := range []string{"damage in the journal", fmt.Sprintf("group=1 index=%d", at.run.index), "damaged=1"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q: %s", want, log.String())
 		}

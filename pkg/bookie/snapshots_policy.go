@@ -12,8 +12,8 @@ import (
 const (
 	// snapshotLook is how often it is looked whether a group is due.
 	snapshotLook = time.Second
-	// snapshotFactor times the size of the last snapshot is what the log must have grown by: so snapshots are at most
-	// this part of what is written.
+	// snapshotFactor times the size of the last snapshot, without its layers, is what the log must have grown by: so they
+	// are at most this part of what is written.
 	snapshotFactor = 8
 )
 
@@ -36,8 +36,7 @@ func (b *Bookie) takeSnapshots() {
 
 // snapshotDue says whether the log has grown enough since the last snapshot.
 func (g *group) snapshotDue() bool {
-	newest, _ := g.snapshots.newest()
-	return g.health.ok() && g.fsm.bytes.Load() > max(g.opts.SnapshotLogBytes, snapshotFactor*newest.Size)
+	return g.health.ok() && g.fsm.bytes.Load() > max(g.opts.SnapshotLogBytes, snapshotFactor*g.snapshots.cost())
 }
 
 // snapshot takes one and compacts the log. When ctx or the group ends first, that goes on behind its back.
@@ -71,7 +70,7 @@ func (g *group) snapshotLeaving(ctx context.Context, trailing uint64) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	newest, _ := g.snapshots.newest()
-	g.metrics.snapshot(newest.Size)
-	g.log.Info("took a snapshot", "group", g.id, "index", newest.Index, "bytes", newest.Size, "log", g.store.group.FirstIndex(), "took", time.Since(began))
+	g.metrics.snapshot(g.snapshots.cost())
+	g.log.Info("took a snapshot", "group", g.id, "index", newest.Index, "bytes", g.snapshots.cost(), "all", newest.Size, "log", g.store.group.FirstIndex(), "took", time.Since(began))
 	return nil
 }

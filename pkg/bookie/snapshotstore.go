@@ -42,10 +42,12 @@ type snapshotStore struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	number  uint64              // of the last file made
-	metas   []raft.SnapshotMeta // what can be restored, newest first; ID is the file's name
-	damaged []raft.SnapshotMeta // what cannot, by its name: Index, Term and ID only
-	made    uint64              // snapshots since this was opened
+	number  uint64               // of the last file made
+	metas   []raft.SnapshotMeta  // what can be restored, newest first; ID is the file's name
+	damaged []raft.SnapshotMeta  // what cannot, by its name: Index, Term and ID only
+	info    map[string]stateInfo // of what can be restored, by ID
+	making  []string             // layers that no snapshot names yet
+	made    uint64               // snapshots since this was opened
 }
 
 var _ raft.SnapshotStore = (*snapshotStore)(nil)
@@ -85,6 +87,7 @@ func (s *snapshotStore) load(clean bool) error {
 	if err != nil {
 		return err
 	}
+	s.info = map[string]stateInfo{}
 	for _, name := range names {
 		if strings.HasSuffix(name, unfinished) && clean {
 			if err := s.fs.Remove(filepath.Join(s.dir, name)); err != nil {
@@ -93,10 +96,11 @@ func (s *snapshotStore) load(clean bool) error {
 		}
 		meta, number, ok := parseSnapshotName(name)
 		if !ok {
+			s.number = max(s.number, layerNumber(name))
 			continue
 		}
 		s.number = max(s.number, number)
-		err := s.check(&meta)
+		info, err := s.check(&meta)
 		if errors.Is(err, ErrDamaged) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			s.log.Error("snapshot is damaged", "file", filepath.Join(s.dir, name), "error", err)
 			s.damaged = append(s.damaged, meta)
@@ -106,9 +110,13 @@ func (s *snapshotStore) load(clean bool) error {
 			return err
 		}
 		s.metas = append(s.metas, meta)
+		s.info[meta.ID] = info
 	}
 	slices.SortFunc(s.metas, newestFirst)
 	slices.SortFunc(s.damaged, newestFirst)
+	if clean && len(s.damaged) == 0 { // what a damaged one names may be of use yet
+		return s.sweep()
+	}
 	return nil
 }
 
@@ -124,22 +132,41 @@ func parseSnapshotName(name string) (m raft.SnapshotMeta, number uint64, ok bool
 	return m, number, err == nil && name == snapshotName(m.Index, m.Term, number)
 }
 
-// check completes a description from its file and compares the checksum of the state.
-func (s *snapshotStore) check(m *raft.SnapshotMeta) (err error) {
+// check completes a description from its file, compares the checksum of the state, and looks at the layers.
+func (s *snapshotStore) check(m *raft.SnapshotMeta) (info stateInfo, err error) {
 	f, err := s.fs.Open(filepath.Join(s.dir, m.ID))
 	if err != nil {
-		return err
+		return info, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	return s.examine(f, m)
+}
+
+// examine is check for a file that is open. Of the description, Size becomes that of what Open's reader reads.
+func (s *snapshotStore) examine(f vfs.File, m *raft.SnapshotMeta) (stateInfo, error) {
 	state, err := readFileMeta(f, m)
 	if err != nil {
-		return err
+		return stateInfo{}, err
 	}
-	return checkState(state, m.Size)
+	if err := checkState(state, state.Size()); err != nil {
+		return stateInfo{}, err
+	}
+	h, err := readStateHead(state, state.Size())
+	if err != nil {
+		return stateInfo{}, err
+	}
+	info := stateInfo{bytes: state.Size()}
+	for _, l := range h.layers {
+		if l.name != "" {
+			info.layers = append(info.layers, l.name)
+		}
+	}
+	m.Size = h.inline().size()
+	return info, s.checkLayers(h, state)
 }
 
 // readFileMeta reads the head of a file. What is returned reads the state.
-func readFileMeta(f vfs.File, m *raft.SnapshotMeta) (io.Reader, error) {
+func readFileMeta(f vfs.File, m *raft.SnapshotMeta) (*io.SectionReader, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
@@ -169,8 +196,7 @@ func readFileMeta(f vfs.File, m *raft.SnapshotMeta) (io.Reader, error) {
 	}
 	m.Version, m.ConfigurationIndex = raft.SnapshotVersion(meta.Version), meta.ConfigurationIndex
 	m.Configuration = raft.DecodeConfiguration(meta.Configuration)
-	m.Size = size - int64(len(b))
-	return io.NewSectionReader(f, int64(len(b)), m.Size), nil
+	return io.NewSectionReader(f, int64(len(b)), size-int64(len(b))), nil
 }
 
 // List implements raft.SnapshotStore.
@@ -201,7 +227,18 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
-	return &m, snapshotReader{state, f}, nil
+	h, err := readStateHead(state, state.Size())
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	if h.isInline() {
+		return &m, snapshotReader{state, f}, nil
+	}
+	n, err := s.openNamed(f, h, state)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return &m, n, nil
 }
 
 type snapshotReader struct {
@@ -217,6 +254,16 @@ func (s *snapshotStore) newest() (raft.SnapshotMeta, bool) {
 		return raft.SnapshotMeta{}, false
 	}
 	return s.metas[0], true
+}
+
+// cost is the size of the file of the newest snapshot: what the next one costs, beside its share of the index.
+func (s *snapshotStore) cost() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.metas) == 0 {
+		return 0
+	}
+	return s.info[s.metas[0].ID].bytes
 }
 
 // floor is the index up to which no log is needed, whichever of the snapshots gets damaged; 0: all of it is.
@@ -273,6 +320,7 @@ type snapshotSink struct {
 	store *snapshotStore
 	file  vfs.File // nil when closed or cancelled
 	meta  raft.SnapshotMeta
+	info  stateInfo
 	size  int64
 }
 
@@ -304,10 +352,7 @@ func (k *snapshotSink) Close() error {
 	if k.file == nil {
 		return nil
 	}
-	state, err := readFileMeta(k.file, &k.meta)
-	if err == nil {
-		err = checkState(state, k.meta.Size)
-	}
+	info, err := k.store.examine(k.file, &k.meta)
 	if err == nil {
 		err = k.file.Sync()
 	}
@@ -315,7 +360,7 @@ func (k *snapshotSink) Close() error {
 		return errors.Join(err, k.Cancel())
 	}
 	err = k.file.Close()
-	k.file = nil
+	k.file, k.info = nil, info
 	if err != nil {
 		return err
 	}
@@ -333,6 +378,7 @@ func (s *snapshotStore) add(k *snapshotSink) error {
 		return err
 	}
 	s.metas = append(s.metas, k.meta)
+	s.info[k.meta.ID] = k.info
 	slices.SortFunc(s.metas, newestFirst)
 	s.made++
 	stale := s.damaged
@@ -345,8 +391,12 @@ func (s *snapshotStore) add(k *snapshotSink) error {
 		if err := s.fs.Remove(filepath.Join(s.dir, m.ID)); err != nil && !isNotExist(err) {
 			s.log.Warn("an old snapshot stays", "file", m.ID, "error", err)
 		}
+		delete(s.info, m.ID)
 	}
-	return s.fs.SyncDir(s.dir)
+	if err := s.fs.SyncDir(s.dir); err != nil { // a snapshot must not come back without its layers
+		return err
+	}
+	return s.sweepLocked()
 }
 
 // removeSnapshots deletes all snapshots of a group.
