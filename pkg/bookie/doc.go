@@ -34,8 +34,8 @@
 // are leaves: none is held while another package or a callback is called, but for ledger.Machine and metadata.Machine
 // under the lock of their fsm.
 //
-// The records of a ledger group's log are its storage. Snapshots hold the machine and the index, no entries
-// (snapshotstore.go); when one is taken the log is compacted, and what leaves it stays in the journal, under its index,
+// The records of a ledger group's log are its storage. Snapshots hold the machine and name the layers of the index
+// (index.go), no entries (snapshotstore.go); when one is taken the log is compacted, and what leaves it stays in the journal, under its index,
 // as long as a ledger has entries in it:
 //
 //	                    takeSnapshots                      reclaim
@@ -43,7 +43,7 @@
 //	                                        ▲
 //	other replicas ──── filler: Fetch ──────┘ what a snapshot brought that is not here, what is damaged
 //
-// A scrubber reads the journal at a bounded rate, round after round; what it, or a reader, finds damaged is fetched from
+// A scrubber reads indexes and journal at a bounded rate, round after round; what it, or a reader, finds damaged is fetched from
 // the other replicas. A replica whose log or snapshots are damaged begins again with a snapshot of its leader (repairing).
 //
 // A directory whose bookie does not run is read by Offline, with the journal's reader and the same fsm: the commands
@@ -51,6 +51,10 @@
 //
 // Non-obvious:
 //
+//   - A layer of an index never changes, says nothing about what was deleted or cut, and may be named by both snapshots. It is
+//     removed when none names it, and only after the removal of those that did is durable (TestLayersCrash).
+//   - A snapshot that was taken here is read as it is; sent elsewhere, the same file reads as one with all layers in it
+//     (namedState, TestIndexAgainstModel).
 //   - Bookies are addressed by id in every Raft configuration; where an id listens is looked up (addressBook). A bookie
 //     may move; it may not lose its disk, or its journal alone, and keep its id (TestWipedBookieIsRefused,
 //     TestLostJournalIsNotBegunAgain).

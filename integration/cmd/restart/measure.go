@@ -30,16 +30,17 @@ type result struct {
 }
 
 const header = "| MiB | entries | commands | ready, s | CPU, s | read, MiB | allocated, MiB | RSS, MiB | all led, s | " +
-	"settled: CPU, s | read, MiB | allocated, MiB | peak RSS, MiB | heap, MiB | before the kill: RSS, MiB | snapshots, KiB | summaries, KiB |\n" +
-	"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+	"settled: CPU, s | read, MiB | allocated, MiB | peak RSS, MiB | heap, MiB | before the kill: RSS, MiB | heap, MiB | snapshots, KiB | index, KiB | summaries, KiB |\n" +
+	"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 
 func (r *result) print(mib int64, o *options, dir string) {
 	entries := mib << 20 / int64(o.entry)
 	const m = 1 << 20
-	fmt.Printf("| %d | %d | %d | %.2f | %.2f | %d | %.0f | %d | %.2f | %.2f | %d | %.0f | %d | %.0f | %d | %d | %d |\n",
+	bookie := filepath.Join(dir, "bookie-1")
+	fmt.Printf("| %d | %d | %d | %.2f | %.2f | %d | %.0f | %d | %.2f | %.2f | %d | %.0f | %d | %.0f | %d | %.0f | %d | %d | %d |\n",
 		mib, entries, entries/int64(o.batch), r.ready.after.Seconds(), r.ready.cpu.Seconds(), r.ready.read/m, r.ready.allocated/m,
 		r.ready.rss/m, r.led.after.Seconds(), r.settled.cpu.Seconds(), r.settled.read/m, r.settled.allocated/m, r.settled.peak/m,
-		r.settled.heap/m, r.running.rss/m, sizes(filepath.Join(dir, "bookie-1"), ".snap")>>10, sizes(filepath.Join(dir, "bookie-1"), ".sum")>>10)
+		r.settled.heap/m, r.running.rss/m, r.running.heap/m, sizes(bookie, ".snap")>>10, sizes(bookie, ".idx")>>10, sizes(bookie, ".sum")>>10)
 }
 
 // sizes adds up the files with a suffix.
