@@ -127,7 +127,7 @@ func (m *ManagedLedger) complete(last ledger.EntryID) {
 	}
 	if entries := len(m.batch); entries > 0 {
 		if m.env.Cache != nil && len(m.cursors.open) > 0 {
-			m.env.Cache.insert(m.env.Executor, w.ref.ID, first, m.batch)
+			m.env.Cache.insert(m.env.Executor, w.ref.ID, first, m.batch, m.readers())
 		}
 		clear(m.batch)
 		m.batch = m.batch[:0]
@@ -136,6 +136,17 @@ func (m *ManagedLedger) complete(last ledger.EntryID) {
 	}
 	m.tell(first, end)
 	m.notify()
+}
+
+// readers counts the cursors that are expected to come to the entries that are added now.
+func (m *ManagedLedger) readers() (n int) {
+	since := m.env.Cache.recently()
+	for _, c := range m.cursors.open {
+		if c.waiting.Load() || c.asked.Load() >= int64(since) {
+			n++
+		}
+	}
+	return n
 }
 
 // tell calls Listener.Completed for the ops before end. The listener may call Add meanwhile, so the ring may move.

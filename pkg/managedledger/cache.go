@@ -31,8 +31,13 @@ func (o *CacheOptions) EnsureDefaults() {
 //
 // Entries are kept in blocks of 64 neighbours; blocks are evicted whole, in the order in which they were made: from the
 // head while the oldest is past its time, and from the head until the size is below the watermark when the budget is
-// exceeded. A block that has got entries lately goes to the tail once more instead. A block costs one map lookup per 64
-// entries and no allocation once blocks come back; a map of entries would cost one of each per entry.
+// exceeded. A block that has got entries lately, or that readers are expected to come to, goes to the tail once more
+// instead. A block costs one map lookup per 64 entries and no allocation once blocks come back; a map of entries would
+// cost one of each per entry.
+//
+// A reader that is slower than the producers for a while must not fall out of the cache for that: it would have to read
+// everything back from the bookies from then on, which is slower still. So entries that a cursor which reads has not come
+// to yet get their time maxExtensions times over, as in Pulsar, as long as half of the budget is free.
 //
 // References. Every entry is in at most these hands, each with its own reference to the payload:
 //
@@ -66,6 +71,8 @@ type cacheCounts struct{ hits, misses, hitBytes, inserted, evicted atomic.Int64 
 const (
 	cacheShards = 32
 	blockSize   = 64
+
+	maxExtensions = 5 // managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes of Pulsar
 )
 
 type shard struct {
@@ -88,6 +95,8 @@ type block struct {
 	touched  time.Duration // got its latest entry
 	present  uint64
 	bytes    int64
+	expected int // reads of entries that are still to come
+	extended int // how often it went to the tail for them
 	payloads [blockSize]ledger.Payload
 }
 
@@ -136,6 +145,10 @@ func (c *Cache) Sweep() {
 			case b.touched > oldest:
 				b.made = now
 				return requeue
+			case b.expected > 0 && b.extended < maxExtensions && c.bytes.Load() <= c.options.Bytes/2:
+				b.made = now
+				b.extended++
+				return requeue
 			}
 			return evict
 		}))
@@ -174,8 +187,12 @@ func (c *Cache) shard(id ledger.ID) *shard {
 
 func (c *Cache) now() time.Duration { return time.Since(c.epoch) }
 
-// insert keeps entries first, first+1… of a ledger. The caller's executor will do the sweeping if nobody does.
-func (c *Cache) insert(on *executor.Executor, id ledger.ID, first ledger.EntryID, payloads []ledger.Payload) {
+// recently is the time before which entries are in the cache no more, whoever may still come to them.
+func (c *Cache) recently() time.Duration { return c.now() - (maxExtensions+1)*c.options.TTL }
+
+// insert keeps entries first, first+1… of a ledger, each of which so many readers will come to. The caller's executor will
+// do the sweeping if nobody does.
+func (c *Cache) insert(on *executor.Executor, id ledger.ID, first ledger.EntryID, payloads []ledger.Payload, readers int) {
 	if c.copying.Load() {
 		payloads = copied(payloads)
 	}
@@ -197,6 +214,7 @@ func (c *Cache) insert(on *executor.Executor, id ledger.ID, first ledger.EntryID
 		b.payloads[e%blockSize] = p
 		b.present |= bit
 		b.bytes += int64(len(p.Data))
+		b.expected += readers
 		bytes += int64(len(p.Data))
 		entries++
 	}
@@ -325,6 +343,31 @@ func (c *Cache) release(list *block) {
 	c.counts.evicted.Add(entries)
 }
 
+// expect says that entries will be read once more. Positions of one block had better lie side by side.
+func (c *Cache) expect(ps []ledger.Position) {
+	var locked *shard
+	var b *block
+	for _, p := range ps {
+		key := blockKey{p.Ledger, int64(p.Entry) / blockSize}
+		if s := c.shard(p.Ledger); s != locked {
+			if locked != nil {
+				locked.mu.Unlock()
+			}
+			s.mu.Lock()
+			locked, b = s, nil
+		}
+		if b == nil || b.key != key {
+			b = locked.blocks[key]
+		}
+		if b != nil && b.present&(1<<(p.Entry%blockSize)) != 0 {
+			b.expected++
+		}
+	}
+	if locked != nil {
+		locked.mu.Unlock()
+	}
+}
+
 // span is a range of entries of one ledger to look up, within limits.
 type span struct {
 	ledger ledger.ID
@@ -355,6 +398,7 @@ func (c *Cache) lookup(out []ledger.Entry, want span) []ledger.Entry {
 			break
 		}
 		size += len(p.Data)
+		b.expected = max(0, b.expected-1)
 		p.Retain()
 		out = append(out, ledger.Entry{Position: ledger.Position{Ledger: want.ledger, Entry: ledger.EntryID(e)}, Payload: p})
 	}

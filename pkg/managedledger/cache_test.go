@@ -60,8 +60,8 @@ func TestCacheFindsNeighbours(t *testing.T) {
 	inCache(t, CacheOptions{}, func(c *Cache, e *executor.Executor) {
 		owner := &counter{}
 		owner.refs.Store(1)
-		c.insert(e, 7, 60, payloads(owner, 10, 100))
-		c.insert(e, 7, 71, payloads(owner, 5, 100))
+		c.insert(e, 7, 60, payloads(owner, 10, 100), 0)
+		c.insert(e, 7, 71, payloads(owner, 5, 100), 0)
 		for _, tc := range []struct {
 			first ledger.EntryID
 			max   ledger.Limits
@@ -102,13 +102,13 @@ func TestCacheEvictsByTime(t *testing.T) {
 	inCache(t, CacheOptions{TTL: time.Second}, func(c *Cache, e *executor.Executor) {
 		owner := &counter{}
 		owner.refs.Store(1)
-		c.insert(e, 1, 0, payloads(owner, 3, 10))
+		c.insert(e, 1, 0, payloads(owner, 3, 10), 0)
 		pass(900 * time.Millisecond)
 		synctest.Wait()
 		if c.Entries() != 3 {
 			t.Errorf("%d entries before their time", c.Entries())
 		}
-		c.insert(e, 1, 3, payloads(owner, 1, 10)) // the block is in use
+		c.insert(e, 1, 3, payloads(owner, 1, 10), 0) // the block is in use
 		pass(200 * time.Millisecond)
 		synctest.Wait()
 		if c.Entries() != 4 {
@@ -129,7 +129,7 @@ func TestCacheKeepsItsBudget(t *testing.T) {
 		owner := &counter{}
 		owner.refs.Store(1)
 		for i := range ledger.EntryID(1000) {
-			c.insert(e, ledger.ID(1+i%5), 64*i, payloads(owner, 64, 100))
+			c.insert(e, ledger.ID(1+i%5), 64*i, payloads(owner, 64, 100), 0)
 			if c.Bytes() > 100_000 {
 				t.Fatalf("%d bytes", c.Bytes())
 			}
@@ -152,10 +152,10 @@ func TestCachePolicyIsReadAtEachInsert(t *testing.T) {
 	inCache(t, CacheOptions{}, func(c *Cache, e *executor.Executor) {
 		owner := &counter{}
 		owner.refs.Store(1)
-		c.insert(e, 1, 0, payloads(owner, 1, 10))
+		c.insert(e, 1, 0, payloads(owner, 1, 10), 0)
 		c.SetCopyEntries(true)
 		ps := payloads(owner, 2, 10)
-		c.insert(e, 1, 1, ps)
+		c.insert(e, 1, 1, ps, 0)
 		if owner.refs.Load() != 2 {
 			t.Errorf("%d references", owner.refs.Load())
 		}
@@ -166,7 +166,7 @@ func TestCachePolicyIsReadAtEachInsert(t *testing.T) {
 		}
 		release(got)
 		c.SetCopyEntries(false)
-		c.insert(e, 1, 3, payloads(owner, 1, 10))
+		c.insert(e, 1, 3, payloads(owner, 1, 10), 0)
 		if owner.refs.Load() != 3 {
 			t.Errorf("%d references", owner.refs.Load())
 		}
@@ -186,7 +186,7 @@ func TestCacheUnderRace(t *testing.T) {
 		e.PostFunc(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 0))
 			for i := range 2000 {
-				c.insert(e, ledger.ID(g%2), ledger.EntryID(i*5), payloads(owners[g], 5, 20))
+				c.insert(e, ledger.ID(g%2), ledger.EntryID(i*5), payloads(owners[g], 5, 20), 0)
 				got := look(c, ledger.ID(rnd.IntN(2)), ledger.EntryID(rnd.IntN(i*5+1)), ledger.Limits{Entries: 70, Bytes: 900})
 				if i%50 == 0 {
 					c.Sweep()

@@ -2,6 +2,7 @@ package managedledger
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"geminga/pkg/executor"
@@ -40,7 +41,8 @@ type Cursor struct {
 
 	stored  atomic.Pointer[ledger.Position] // mark of the stored state, which trimming respects; nil: not known
 	reader  reader
-	waiting atomic.Bool // a Read waits for entries; see park
+	waiting atomic.Bool  // a Read waits for entries; see park
+	asked   atomic.Int64 // time of the last Read, by the cache's clock
 	wake    wake
 }
 
@@ -52,6 +54,7 @@ func (w *wake) Run() { w.c.woken() }
 
 func newCursor(m *ManagedLedger, o CursorOptions) *Cursor {
 	c := &Cursor{m: m, name: o.Name, executor: o.Executor}
+	c.asked.Store(math.MinInt64)
 	c.wake.c = c
 	return c
 }

@@ -51,6 +51,9 @@ func (c *Cursor) Read(max ledger.Limits, done func([]ledger.Entry, error)) {
 	if max.Bytes <= 0 {
 		max.Bytes = math.MaxInt32 // no limit
 	}
+	if cache := c.m.env.Cache; cache != nil {
+		c.asked.Store(int64(cache.now()))
+	}
 	c.reader.max, c.reader.done = max, done
 	c.reader.phase = readTrying
 	c.pump()
@@ -272,7 +275,7 @@ func (m *ManagedLedger) cache(entries []ledger.Entry) {
 		payloads[i] = entries[i].Payload
 	}
 	first := entries[0].Position
-	m.env.Cache.insert(m.env.Executor, first.Ledger, first.Entry, payloads)
+	m.env.Cache.insert(m.env.Executor, first.Ledger, first.Entry, payloads, 0)
 }
 
 // verify reports entries that were not asked for.

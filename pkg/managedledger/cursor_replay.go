@@ -21,6 +21,15 @@ func (c *Cursor) ReadAt(positions []ledger.Position, done func([]ledger.Entry, e
 	r.next()
 }
 
+// WillReadAt says that entries which were read will be asked for once more, so that the cache keeps them for that if it
+// can. It is no promise.
+func (c *Cursor) WillReadAt(positions []ledger.Position) {
+	c.assertCurrent()
+	if c.m.env.Cache != nil {
+		c.m.env.Cache.expect(positions)
+	}
+}
+
 // replay is one ReadAt.
 type replay struct {
 	c         *Cursor

@@ -130,3 +130,43 @@ func TestReplayGapsEndAtLedgers(t *testing.T) {
 		expect(t, "out of order", texts(r.read(mixed)), texts(mixed))
 	})
 }
+
+// TestReaderThatFallsBehindStaysInTheCache: a cursor that reads finds what was added meanwhile in the cache after several
+// times its time, and so does one that comes to entries once more, if it has said so. For one that has stopped reading
+// nothing is kept.
+func TestReaderThatFallsBehindStaysInTheCache(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.filled(10, 5000)
+		r := &replays{n, n.mustCursor(managedledger.CursorOptions{Name: "c", Initial: ledger.Latest}), nil}
+		read := func(what string, entries int, want string, fromBookies int) {
+			t.Helper()
+			was := w.cluster.Count(bookietest.Read)
+			got, err := n.read(r.c, entries)
+			mustBe(t, err, nil)
+			expect(t, what, texts(got), want)
+			if n := w.cluster.Count(bookietest.Read) - was; n != fromBookies {
+				t.Errorf("%s: %d reads of the bookies", what, n)
+			}
+			r.all = append(r.all, got...)
+		}
+		read("waits", 1, "", 0)
+		n.add("a", "b", "c")
+		synctest.Wait()
+		read("at once", 1, "a", 0)
+		pass(2100 * time.Millisecond)
+		read("later", 5, "b c", 0)
+		on(n.sub, func() { r.c.WillReadAt([]ledger.Position{r.all[0].pos, r.all[1].pos, r.all[2].pos}) })
+		pass(2100 * time.Millisecond)
+		if reads := r.cost(r.all); reads != 0 {
+			t.Errorf("%d reads of the bookies for what was to be read again", reads)
+		}
+		pass(2100 * time.Millisecond)
+		if reads := r.cost(r.all); reads != 1 {
+			t.Errorf("%d reads of the bookies for what was not", reads)
+		}
+		pass(10 * time.Second)
+		n.add("d")
+		pass(3 * time.Second)
+		read("after a long time", 5, "d", 1)
+	})
+}

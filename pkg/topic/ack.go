@@ -128,12 +128,12 @@ func (s *subscription) ackPart(c *Consumer, p ledger.Position, set ackSet) (left
 // ackEntry forgets an entry that is acknowledged and returns how many messages were unacknowledged.
 func (s *subscription) ackEntry(c *Consumer, p ledger.Position) int64 {
 	s.settle(p)
-	s.again.replay.remove(p)
-	if s.keys != nil {
-		s.keys.remove(p)
-	}
 	owner, e := s.ownerOf(c, p)
-	if owner == nil {
+	if owner == nil { // it may be one that was given back and waits
+		s.again.replay.remove(p)
+		if s.keys != nil {
+			s.keys.remove(p)
+		}
 		return 1
 	}
 	delete(owner.pending, p)

@@ -39,7 +39,12 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 		} else {
 			s.putBack(e.Position, it.hash)
 			e.Payload.Release()
+			s.aside = append(s.aside, e.Position)
 		}
+	}
+	if len(s.aside) > 0 {
+		s.cursor.WillReadAt(s.aside)
+		s.aside = s.aside[:0]
 	}
 	if !replayed {
 		s.delays.run = early

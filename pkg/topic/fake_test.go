@@ -154,6 +154,8 @@ func (f *fakeCursor) unpark() {
 	})
 }
 
+func (f *fakeCursor) WillReadAt([]ledger.Position) {}
+
 func (f *fakeCursor) ReadAt(ps []ledger.Position, done func([]ledger.Entry, error)) {
 	f.reads++
 	if f.failing > 0 {

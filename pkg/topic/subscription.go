@@ -16,6 +16,7 @@ import (
 type cursor interface {
 	Read(limits ledger.Limits, done func([]ledger.Entry, error))
 	CancelRead() bool
+	WillReadAt(positions []ledger.Position)
 	ReadAt(positions []ledger.Position, done func([]ledger.Entry, error))
 	MarkDelete(p ledger.Position, done func(error))
 	Delete(ps []ledger.Position, done func(error))
@@ -76,6 +77,7 @@ type subscription struct {
 	broker  brokerShare
 	counts  subCounters
 	deletes []ledger.Position // scratch
+	aside   []ledger.Position // scratch
 }
 
 // redelivery is what has to be, or was, delivered more than once.

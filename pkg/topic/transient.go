@@ -178,6 +178,7 @@ func (n *nothing) CancelRead() bool {
 	return was
 }
 
+func (n *nothing) WillReadAt([]ledger.Position)                                 {}
 func (n *nothing) ReadAt(_ []ledger.Position, done func([]ledger.Entry, error)) { done(nil, nil) }
 func (n *nothing) MarkDelete(_ ledger.Position, done func(error))               { call(done) }
 func (n *nothing) Delete(_ []ledger.Position, done func(error))                 { call(done) }

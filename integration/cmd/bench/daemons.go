@@ -22,12 +22,13 @@ type used struct {
 	broker, bookies         harness.Usage
 	mallocs, allocatedBytes float64 // of the broker
 	messagesIn, messagesOut float64 // as the broker counts them
+	cacheMisses             float64 // reads that it had to ask the bookies for
 }
 
 func (u used) minus(v used) used {
 	return used{
 		u.broker.Minus(v.broker), u.bookies.Minus(v.bookies), u.mallocs - v.mallocs, u.allocatedBytes - v.allocatedBytes,
-		u.messagesIn - v.messagesIn, u.messagesOut - v.messagesOut,
+		u.messagesIn - v.messagesIn, u.messagesOut - v.messagesOut, u.cacheMisses - v.cacheMisses,
 	}
 }
 
@@ -74,6 +75,7 @@ func (d daemons) used(ctx context.Context) (used, error) {
 	}
 	m, err := torture.Watch{HTTP: d.broker.HTTP}.Metrics(ctx)
 	u.mallocs, u.allocatedBytes, u.messagesIn, u.messagesOut = m[mallocs], m[allocatedBytes], m[messagesIn], m[messagesOut]
+	u.cacheMisses = m[cacheMisses]
 	return u, err
 }
 
@@ -83,6 +85,7 @@ const (
 	allocatedBytes = "go_memstats_alloc_bytes_total"
 	messagesIn     = "pulsar_broker_message_incoming_count_total"
 	messagesOut    = "pulsar_broker_message_outgoing_count_total"
+	cacheMisses    = "pulsar_broker_managed_ledger_message_incoming_cache_miss_count_total"
 )
 
 // withCluster runs f against a new cluster of three bookied and one brokerd, whose data is gone afterwards.

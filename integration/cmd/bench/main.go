@@ -54,7 +54,7 @@ func parse() options {
 	flag.Var(&o.brokerSets, "broker-set", "name=value for brokerd")
 	flag.Var(&o.bookieSets, "bookie-set", "name=value for bookied")
 	flag.StringVar(&o.bareServer, "bare-server", "", "serve the bare loop on this address (used by bench itself)")
-	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of the daemons during the measurement to this directory")
+	flag.StringVar(&o.profile, "profile", "", "write profiles of the daemons during the measurement, of CPU time and of allocations, to this directory")
 	flag.Parse()
 	return o
 }

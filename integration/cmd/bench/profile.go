@@ -10,24 +10,26 @@ import (
 	"geminga/integration/harness"
 )
 
-// profile fetches CPU profiles of the daemons into dir while the measurement runs, unless dir is empty. The returned
-// func waits for them.
+// profile fetches profiles of the daemons into dir, unless it is empty: of CPU time while the measurement runs, and what
+// they have allocated meanwhile. The returned func waits for them.
 func profile(dir string, d daemons) func() {
 	var wg sync.WaitGroup
 	if dir != "" {
 		for _, p := range append([]*harness.Proc{d.broker}, d.bookies...) {
-			wg.Go(func() {
-				if err := fetchProfile(p, filepath.Join(dir, p.Name+".prof")); err != nil {
-					fmt.Fprintln(os.Stderr, "profile:", err)
-				}
-			})
+			for what, suffix := range map[string]string{"profile": ".prof", "allocs": ".allocs.prof"} {
+				wg.Go(func() {
+					if err := fetchProfile(p, what, filepath.Join(dir, p.Name+suffix)); err != nil {
+						fmt.Fprintln(os.Stderr, "profile:", err)
+					}
+				})
+			}
 		}
 	}
 	return wg.Wait
 }
 
-func fetchProfile(p *harness.Proc, path string) error {
-	resp, err := http.Get("http://" + p.HTTP + "/debug/pprof/profile?seconds=5")
+func fetchProfile(p *harness.Proc, what, path string) error {
+	resp, err := http.Get("http://" + p.HTTP + "/debug/pprof/" + what + "?seconds=5")
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ func report(o options, bare, real result) {
 		return
 	}
 	row("delivered", "thousand messages/s", 0, real.deliveryRate())
+	row("reads that missed the cache", "per million delivered", 0, 1e6*per(real.cacheMisses, real.delivered))
 	row("publish to delivery, p99", "ms", 0, milliseconds(real.deliveries.percentile(0.99)))
 	row("CPU of brokerd", "s per million delivered", 0, perMillion(real.broker.CPU, real.delivered))
 	row("heap allocations of brokerd", "per delivered message", 0, per(real.mallocs, real.delivered))
