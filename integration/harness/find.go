@@ -110,17 +110,24 @@ func (c *Cluster) LeaderOf(ctx context.Context, topic string) (*Proc, error) {
 	return nil, fmt.Errorf("no bookie leads group %d", group)
 }
 
+// Metadata is what a bookie says of the metadata group, nil when it is no member. Replicas are those of its configuration.
+func Metadata(ctx context.Context, bookie *Proc) (*Group, error) {
+	var status struct{ Metadata *Group }
+	err := getJSON(ctx, bookie.HTTP, "/status", &status)
+	return status.Metadata, err
+}
+
 // MetadataLeader returns the id of the bookie that leads the metadata group, as some bookie knows it; empty when none does.
 func MetadataLeader(ctx context.Context, bookies []*Proc) (string, error) {
 	var errs []error
 	for _, p := range bookies {
-		var status struct{ Metadata *Group }
-		if err := getJSON(ctx, p.HTTP, "/status", &status); err != nil {
+		g, err := Metadata(ctx, p)
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if status.Metadata != nil && status.Metadata.LeaderID != "" {
-			return status.Metadata.LeaderID, nil
+		if g != nil && g.LeaderID != "" {
+			return g.LeaderID, nil
 		}
 	}
 	return "", errors.Join(errs...)

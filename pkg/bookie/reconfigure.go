@@ -115,7 +115,7 @@ func (s *settler) whole(ctx context.Context, info *metadata.GroupInfo) error {
 	if info.ID == ledger.MetadataGroup {
 		return nil
 	}
-	at := s.n.raft.GetConfiguration().Index()
+	at := s.n.raft.AppliedIndex() // behind a barrier, so the configuration is not after it
 	for _, id := range info.Replicas {
 		g, err := s.replica(ctx, id)
 		if err != nil {
@@ -125,7 +125,7 @@ func (s *settler) whole(ctx context.Context, info *metadata.GroupInfo) error {
 			return fmt.Errorf("%w: bookie %s lacks entries of %d records", errNotYet, id, g.GetMissing())
 		}
 		if g.GetLastIndex() < at || g.GetLeaderId() != s.n.transport.self {
-			return fmt.Errorf("%w: the log of bookie %s ends at %d, the configuration is at %d", errNotYet, id, g.GetLastIndex(), at)
+			return fmt.Errorf("%w: the log of bookie %s ends at %d, not %d, or it does not follow", errNotYet, id, g.GetLastIndex(), at)
 		}
 	}
 	return nil
