@@ -45,6 +45,7 @@ type filler struct {
 	bytes   atomic.Int64  // of their entries
 	whole   atomic.Bool   // all peers were asked since the last snapshot was installed, or since the start
 	trusted atomic.Bool   // nothing is known to be lacking: whole, or so before a restart
+	applied atomic.Bool   // what the log had at the start was applied, so it is known whether a snapshot has to come
 
 	mu       sync.Mutex
 	installs int                 // how often a snapshot has replaced the state
@@ -56,6 +57,11 @@ func newFiller() *filler {
 	f.trusted.Store(true) // what comes from the own log is here
 	f.signal()
 	return f
+}
+
+// serves says whether there is no reason to believe that entries are lacking.
+func (f *filler) serves() bool {
+	return f.whole.Load() || f.trusted.Load() && f.applied.Load()
 }
 
 // generation tells one state from the next.
@@ -129,6 +135,7 @@ func (g *group) tendEntries(ctx context.Context) {
 				return
 			}
 		}
+		g.fill.applied.Store(true)
 		left, err := g.makeWhole(ctx)
 		if ctx.Err() != nil {
 			return

@@ -206,7 +206,7 @@ func (gs *groups) allLed(none bool) bool {
 		if g.raft.LastIndex() == 0 {
 			continue
 		}
-		if !g.fill.whole.Load() && !g.fill.trusted.Load() {
+		if !g.fill.serves() {
 			return false
 		}
 		if _, id := g.raft.LeaderWithID(); id == "" || g.leads() && !g.isReady() {
