@@ -99,11 +99,15 @@ chaos: ## longer kill campaign against real processes, built with the race detec
 	$(GO) build -race -o $(BIN)/race/ ./cmd/...
 	cd integration && $(GO) test -count=1 -timeout 60m -run TestChaos -chaos.rounds $(ROUNDS) -bin ../$(BIN)/race -v .
 
-BOOKIE_KILLS ?= 100
-BOOKIE_ALL   ?= 10
+BOOKIE_KILLS  ?= 100
+BOOKIE_ALL    ?= 10
+BOOKIE_PAUSES ?= 3
+BOOKIE_MOVES  ?= 5
+BOOKIE_FULL   ?= 3
 
-bookies: build ## longer kill campaign against bookies alone: every copy of every entry is compared; prints the times
-	cd integration && $(GO) test -count=1 -timeout 90m -run TestBookies -bookies.kills $(BOOKIE_KILLS) -bookies.all $(BOOKIE_ALL) -v .
+bookies: build ## longer campaign against bookies alone, three and five: kills, pauses, lost and full disks; every copy of every entry is compared; prints the times
+	cd integration && $(GO) test -count=1 -timeout 90m -run TestBookies -v . -bookies.kills $(BOOKIE_KILLS) -bookies.all $(BOOKIE_ALL) \
+		-bookies.pauses $(BOOKIE_PAUSES) -bookies.moves $(BOOKIE_MOVES) -bookies.full $(BOOKIE_FULL)
 
 campaigns: build ## the integration tests that have larger sizes, in these: deduplication, named producers, delayed messages
 	cd integration && $(GO) test -count=1 -timeout 60m -full -v -run 'TestDeduplication|TestManyNamed|TestDelayed' .

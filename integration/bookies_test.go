@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -15,20 +16,24 @@ import (
 )
 
 var (
-	bookiesSeed  = flag.Uint64("bookies.seed", 0, "seed of TestBookies; 0: another one each time")
-	bookiesKills = flag.Int("bookies.kills", 2, "how often TestBookies kills one of three bookies, and one of five")
-	bookiesAll   = flag.Int("bookies.all", 1, "how often TestBookies kills all of three bookies, and all of five")
+	bookiesSeed   = flag.Uint64("bookies.seed", 0, "seed of TestBookies; 0: another one each time")
+	bookiesKills  = flag.Int("bookies.kills", 2, "how often TestBookies kills one of three bookies, and one of five")
+	bookiesPauses = flag.Int("bookies.pauses", 0, "how often TestBookies stops a leader with SIGSTOP: of a group, and of the metadata")
+	bookiesPause  = flag.Duration("bookies.pause", 30*time.Second, "for how long")
+	bookiesAll    = flag.Int("bookies.all", 1, "how often TestBookies kills all of three bookies, and all of five")
 )
 
 // campaign is faults in a cluster of bookies whose writers go on, and what they cost.
 type campaign struct {
 	*testing.T
 	ctx      context.Context
+	bookies  int // at the beginning
 	cluster  *harness.Cluster
 	session  *ledgers.Session
 	rnd      *rand.Rand
 	replicas int
 	report   *report
+	named    int // number of the bookie that came last
 }
 
 // bookieWriters is how many lists of ledgers are written; half of them wait for a group that is silent.
@@ -41,7 +46,7 @@ func startCampaign(t *testing.T, limit time.Duration, r *report, o harness.Optio
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-bookies.seed %d", seed)
-	c := &campaign{T: t, ctx: deadline(t, limit), rnd: rand.New(rand.NewPCG(seed, uint64(o.Bookies))), replicas: 3, report: r}
+	c := &campaign{T: t, bookies: o.Bookies, ctx: deadline(t, limit), rnd: rand.New(rand.NewPCG(seed, uint64(o.Bookies))), replicas: 3, report: r}
 	c.cluster = startCluster(t, o)
 	var addresses []string
 	for _, p := range c.cluster.Bookies {
@@ -60,26 +65,35 @@ func startCampaign(t *testing.T, limit time.Duration, r *report, o harness.Optio
 // progress waits until each writer has had some more entries acknowledged.
 func (c *campaign) progress(what string) {
 	c.Helper()
+	c.progressOf(c.session.Writers, what)
+}
+
+func (c *campaign) progressOf(writers []*ledgers.Writer, what string) {
+	c.Helper()
 	begun := time.Now()
-	from := make([]int64, len(c.session.Writers))
-	for i, w := range c.session.Writers {
+	from := make([]int64, len(writers))
+	for i, w := range writers {
 		from[i] = w.Acked()
 	}
+	for i, w := range writers {
+		c.until(fmt.Sprintf("%s: writer %d has receipts", what, i), func() bool { return w.Acked() > from[i]+2 })
+	}
+	if err := c.session.Err(); err != nil {
+		c.Fatalf("%s, %v: %v", what, time.Since(begun), err)
+	}
+}
+
+// until waits for a condition.
+func (c *campaign) until(what string, holds func() bool) {
+	c.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for i := 0; i < len(from); {
-		if c.session.Writers[i].Acked() > from[i]+2 {
-			i++
-			continue
-		}
+	for !holds() {
 		select {
 		case <-tick.C:
 		case <-c.ctx.Done():
-			c.Fatalf("%s: writer %d has no receipt after %v", what, i, time.Since(begun))
+			c.Fatalf("it never came to this: %s", what)
 		}
-	}
-	if err := c.session.Err(); err != nil {
-		c.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -90,7 +104,7 @@ func (c *campaign) measure(kind string, f func()) {
 	f()
 	c.progress(kind)
 	gaps := c.session.Gaps()
-	c.report.note(len(c.cluster.Bookies), kind, gaps)
+	c.report.note(c.bookies, kind, gaps)
 	c.Logf("%s: no receipt at all for %v; for the worst writer that moves %v, that waits %v", kind, round(gaps.Any), round(gaps.Moving), round(gaps.Waiting))
 }
 
@@ -146,9 +160,11 @@ func TestBookies(t *testing.T) {
 	r := newReport()
 	for _, n := range []int{3, 5} {
 		t.Run(map[int]string{3: "three", 5: "five"}[n], func(t *testing.T) {
-			limit := 3*time.Minute + time.Duration(*bookiesKills)*30*time.Second + time.Duration(*bookiesAll)*time.Minute
+			limit := 3*time.Minute + time.Duration(*bookiesKills)*30*time.Second + time.Duration(*bookiesAll)*time.Minute +
+				2*time.Duration(*bookiesPauses)*(*bookiesPause+time.Minute)
 			c := startCampaign(t, limit, r, harness.Options{Bookies: n})
 			c.kills()
+			c.pauses()
 			c.finish()
 		})
 	}
@@ -185,8 +201,16 @@ func (c *campaign) killOne() {
 		} else {
 			c.pause(500 * time.Millisecond)
 		}
-		restart(c.ctx, c.T, p)
+		c.restart(p)
 	})
+}
+
+// restart also notes how long it takes until the bookie is ready.
+func (c *campaign) restart(p *harness.Proc) {
+	c.Helper()
+	begun := time.Now()
+	restart(c.ctx, c.T, p)
+	c.report.took(c.bookies, "restart until ready", time.Since(begun))
 }
 
 func (c *campaign) killAll() {

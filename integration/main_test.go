@@ -76,7 +76,10 @@ func checkSound(t *testing.T, p *harness.Proc) {
 
 func startCluster(t *testing.T, o harness.Options) *harness.Cluster {
 	t.Helper()
-	o.Bin, o.Dir = *binDir, workDir(t)
+	o.Bin = *binDir
+	if o.Dir == "" {
+		o.Dir = workDir(t)
+	}
 	c, err := harness.NewCluster(o)
 	if err != nil {
 		t.Fatal(err)

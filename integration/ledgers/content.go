@@ -18,12 +18,13 @@ type stamp struct {
 	writer  uint64
 	attempt uint64 // the writer's ledgers, counted: what is sent again in another ledger has other bytes
 	seq     uint64 // of the writer's entries, over all its ledgers
+	bulk    int    // bytes more than usual
 }
 
 // content makes the entry: the stamp, and then bytes that follow from it. Most are small, some are not.
 func (s stamp) content() []byte {
 	x := mix(uint64(s.ledger)<<32 ^ uint64(s.entry)<<16 ^ s.writer<<8 ^ s.attempt ^ s.seq<<24)
-	size := headSize + int(x%300)
+	size := headSize + s.bulk + int(x%300)
 	switch {
 	case x>>32%512 == 0:
 		size += 64 << 10
@@ -58,7 +59,7 @@ func (s stamp) compare(got []byte) error {
 	if len(got) < headSize {
 		return fmt.Errorf("entry %d of ledger %d has %d bytes, %d were written", s.entry, s.ledger, len(got), len(want))
 	}
-	var other stamp
+	other := stamp{bulk: s.bulk}
 	other.ledger = ledger.ID(binary.BigEndian.Uint64(got))
 	other.entry = ledger.EntryID(binary.BigEndian.Uint64(got[8:]))
 	other.writer, other.attempt, other.seq = binary.BigEndian.Uint64(got[16:]), binary.BigEndian.Uint64(got[24:]), binary.BigEndian.Uint64(got[32:])

@@ -17,6 +17,7 @@ type Ledger struct {
 	writer  *Writer
 	attempt uint64
 	base    uint64 // sequence of entry 0
+	bulk    int    // bytes that its entries are larger than usual
 
 	mu      sync.Mutex
 	sent    ledger.EntryID // last one that was given to the client
@@ -29,7 +30,7 @@ type Ledger struct {
 }
 
 func (l *Ledger) stamp(e ledger.EntryID) stamp {
-	return stamp{l.ID, e, uint64(l.writer.id), l.attempt, l.base + uint64(e)}
+	return stamp{l.ID, e, uint64(l.writer.id), l.attempt, l.base + uint64(e), l.bulk}
 }
 
 // end decides on the closing entry. Only the first decision counts.
@@ -83,6 +84,8 @@ type Log struct {
 
 	any  gap
 	seed uint64
+	bulk atomic.Int64 // of new ledgers
+	keep atomic.Bool  // nothing is deleted but by DeleteHalf
 
 	mu     sync.Mutex
 	faults []error
@@ -145,6 +148,16 @@ func (g *gap) read() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return max(g.longest, time.Since(g.last))
+}
+
+// Moving lists the writers that go on in another group.
+func (g *Log) Moving() (out []*Writer) {
+	for _, w := range g.Writers {
+		if !w.waits {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // Gaps are the longest times without an acknowledgement since Mark: of all writers together, and the worst writer's of

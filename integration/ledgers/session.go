@@ -100,6 +100,33 @@ func (s *Session) Finish(ctx context.Context) error {
 	return nil
 }
 
+// Bulk makes the entries of new ledgers larger, and keeps all ledgers until DeleteHalf.
+func (s *Session) Bulk(more int) {
+	s.bulk.Store(int64(more))
+	s.keep.Store(true)
+}
+
+// DeleteHalf deletes every other ledger that is closed, and waits until that is done.
+func (s *Session) DeleteHalf() (deleted int, err error) {
+	for i, l := range s.Ledgers() {
+		l.mu.Lock()
+		skip := !l.closed || l.deleted || i%2 == 0
+		l.deleted = l.deleted || !skip
+		l.mu.Unlock()
+		if skip {
+			continue
+		}
+		_, err := await(func(done func(struct{}, error)) {
+			s.clients[0].Delete(l.Ref, func(err error) { done(struct{}{}, err) })
+		})
+		if err != nil {
+			return deleted, fmt.Errorf("delete of %v: %w", l.Ref, err)
+		}
+		deleted++
+	}
+	return deleted, nil
+}
+
 // Probe asks for a new ledger and deletes it again. It returns why there is none.
 func (s *Session) Probe() error {
 	ref, err := await(func(done func(ledger.Ref, error)) { s.clients[0].Create(1, 0, done) })

@@ -129,7 +129,7 @@ func (r *run) create(ctx context.Context, base uint64, avoid ledger.GroupID) *Le
 			sleep(ctx, retry)
 			continue
 		}
-		l := &Ledger{Ref: ref, epoch: ledger.Epoch(r.epoch), writer: r.Writer, base: base, sent: ledger.NoEntry, acked: ledger.NoEntry}
+		l := &Ledger{Ref: ref, epoch: ledger.Epoch(r.epoch), writer: r.Writer, base: base, bulk: int(r.log.bulk.Load()), sent: ledger.NoEntry, acked: ledger.NoEntry}
 		if r.add(l) {
 			return l
 		}
@@ -325,7 +325,7 @@ func (r *run) delete(l *Ledger) {
 // forget deletes one ledger in keepEvery of those that are closed and not the newest, so that deletes are part of the load.
 func (r *run) forget() {
 	list := r.ledgers()
-	if len(list) < 4 {
+	if len(list) < 4 || r.log.keep.Load() {
 		return
 	}
 	l := list[len(list)-4]

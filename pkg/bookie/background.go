@@ -69,10 +69,15 @@ func (b *Bookie) register(ctx context.Context) error {
 	}
 }
 
-// watchdog looks every second for what nothing else notices.
+// spaceInterval is how often the free space is looked at. What writers add meanwhile comes out of MinFreeSpace: in a second
+// they filled a disk to the end, and what gives space back needs some.
+const spaceInterval = 100 * time.Millisecond
+
+// watchdog looks every second for what nothing else notices, and oftener for what cannot wait as long.
 func (b *Bookie) watchdog() {
-	tick := time.NewTicker(time.Second)
+	tick, space := time.NewTicker(time.Second), time.NewTicker(spaceInterval)
 	defer tick.Stop()
+	defer space.Stop()
 	b.checkSpace()
 	for {
 		select {
@@ -85,8 +90,9 @@ func (b *Bookie) watchdog() {
 				return
 			}
 			b.groups.measure(now)
-			b.checkSpace()
 			b.reserve.take()
+		case <-space.C:
+			b.checkSpace()
 		case <-b.ctx.Done():
 			return
 		}

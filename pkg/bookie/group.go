@@ -76,6 +76,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
 	}
 	g.proposer = newProposer(d.opts, d.metrics)
+	g.proposer.refuses = d.intake.refuses
 	err = g.start(d.links, d.opts.Raft, nodeOptions{
 		id: info.ID, timeout: groupTimeout(self, info.Replicas, d.opts.Raft), fsm: g.fsm,
 		store:     &guardedStore{store: g.store, health: g.health, stop: g.stop},
@@ -170,22 +171,10 @@ func (g *group) submit(ctx context.Context, s *submission) error {
 	if !g.health.ok() {
 		return fmt.Errorf("%w: %w", ledger.ErrNoGroup, ErrDamaged)
 	}
-	if g.intake.refuses() && grows(s.data) {
+	if g.intake.refuses() && grows([]*submission{s}) {
 		return ledger.ErrReadOnly
 	}
 	return g.proposer.submit(ctx, s)
-}
-
-// grows says whether any of the commands takes lasting space. Deletes and closes go on when the disk is full.
-func grows(data []byte) bool {
-	for len(data) > 0 {
-		c, rest, err := ledger.NextCommand(data)
-		if err != nil || c.Op == ledger.OpAppend || c.Op == ledger.OpCreate {
-			return true
-		}
-		data = rest
-	}
-	return false
 }
 
 // stalled says for how long this replica has led with work and applied nothing.

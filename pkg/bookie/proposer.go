@@ -49,6 +49,7 @@ type applied struct {
 type proposer struct {
 	apply    func(cmd []byte, timeout time.Duration) raft.ApplyFuture
 	leads    func() bool
+	refuses  func() bool // nothing that takes lasting space may be proposed; asked again for what has waited in the queue
 	opts     *Options
 	metrics  *metrics
 	slots    chan struct{}
@@ -68,7 +69,7 @@ type proposer struct {
 
 func newProposer(o *Options, m *metrics) *proposer {
 	return &proposer{
-		opts: o, metrics: m,
+		opts: o, metrics: m, refuses: func() bool { return false },
 		slots: make(chan struct{}, o.MaxInFlight), inflight: make(chan *proposal, o.MaxInFlight),
 		wake: make(chan struct{}, 1), room: make(chan struct{}), stop: make(chan struct{}),
 	}
@@ -140,7 +141,11 @@ func (p *proposer) run() {
 				<-p.slots
 				break
 			}
-			p.propose(pr)
+			if p.refuses() && grows(pr.parts) {
+				p.decline(pr)
+			} else {
+				p.propose(pr)
+			}
 		}
 	}
 }
@@ -166,6 +171,28 @@ func (p *proposer) take() *proposal {
 	close(p.room)
 	p.room = make(chan struct{})
 	return pr
+}
+
+// decline refuses a proposal, in its turn. What was in the queue when a disk got full would otherwise fill the rest of it.
+func (p *proposer) decline(pr *proposal) {
+	p.metrics.queued(-pr.size)
+	pr.answer <- applied{err: ledger.ErrReadOnly}
+	p.inflight <- pr
+	<-p.slots
+}
+
+// grows says whether any command takes lasting space. Deletes and closes go on when the disk is full.
+func grows(parts []*submission) bool {
+	for _, s := range parts {
+		for data := s.data; len(data) > 0; {
+			c, rest, err := ledger.NextCommand(data)
+			if err != nil || c.Op == ledger.OpAppend || c.Op == ledger.OpCreate {
+				return true
+			}
+			data = rest
+		}
+	}
+	return false
 }
 
 // propose hands a proposal to raft. The goroutine that waits for the outcome is not waited for by anybody: raft may
@@ -256,6 +283,8 @@ func outcome(err error) error {
 		return ledger.ErrNotLeader
 	case errors.Is(err, raft.ErrEnqueueTimeout):
 		return ledger.ErrOverloaded
+	case errors.Is(err, ledger.ErrReadOnly): // declined
+		return ledger.ErrReadOnly
 	}
 	return ledger.ErrUnknown
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,35 @@ func wantSlice(t *testing.T, what string, got []string, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("%s: %q, want %q", what, got, want)
 	}
+}
+
+// A disk that gets full while entries wait to be proposed: they are refused in their turn, and what takes no lasting space
+// goes on.
+func TestProposerRefusesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r, submit := startProposer(t, func(o *Options) { o.MaxQueueBytes = 1000 })
+		defer p.close()
+		var full atomic.Bool
+		p.refuses = full.Load
+		entry := string(testAppend(7, 1, 0, "x"))
+		remove := string((&ledger.Command{Op: ledger.OpDelete, Ledger: 7}).AppendTo(nil))
+		for range 3 {
+			submit(entry)
+			synctest.Wait()
+		}
+		log := submit(remove)
+		full.Store(true)
+		r.all[0].answer(1, nil)
+		r.all[1].answer(1, nil)
+		synctest.Wait()
+		wantSlice(t, "proposed", r.seen(), entry, entry, remove)
+		r.all[2].answer(1, nil)
+		synctest.Wait()
+		wantSlice(t, "answers", log.order(), entry, entry, entry, remove)
+		if got := fmt.Sprint(log.errs); got != fmt.Sprint([]error{nil, nil, ledger.ErrReadOnly, nil}) {
+			t.Error(got)
+		}
+	})
 }
 
 // An idle group proposes one append at once; what comes while all slots are in use goes out together.

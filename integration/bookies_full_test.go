@@ -1,0 +1,111 @@
+package integration
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"geminga/integration/harness"
+	"geminga/pkg/ledger"
+)
+
+var bookiesFull = flag.Int("bookies.full", 1, "how often TestBookiesFull fills the disks")
+
+// TestBookiesFull gives each of three bookies a small disk of its own. Others fill one of them, then all, and all bookies are
+// killed there; then the writers fill all by themselves. Writes are refused with a clear error, reads and deletes go on, and
+// writing goes on by itself when there is room: because somebody removed what was in the way, or because ledgers were deleted.
+func TestBookiesFull(t *testing.T) {
+	dir := workDir(t)
+	var disks []string
+	for _, name := range []string{"bookie-1", "bookie-2", "bookie-3"} {
+		disks = append(disks, smallDisk(t, "160m"))
+		if err := os.Symlink(disks[len(disks)-1], filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newReport()
+	c := startCampaign(t, time.Duration(*bookiesFull)*4*time.Minute+2*time.Minute, r, harness.Options{
+		Bookies: 3, Dir: dir,
+		BookieSets: []string{
+			"minFreeSpaceMB=24", "reservedSpaceMB=8", "journalMaxSizeMB=4", "gcWaitTime=1000",
+			"ledgerGroupSnapshotLogSizeMB=2", "ledgerGroupTrailingLogSizeMB=2",
+		},
+	})
+	for range *bookiesFull {
+		c.fullByOthers(disks[c.rnd.IntN(len(disks)):][:1])
+		c.fullByOthers(disks)
+		c.fullByWriters()
+	}
+	c.finish()
+	r.print()
+}
+
+const filler = "somebody-elses"
+
+// fullByOthers fills some disks to the last byte.
+func (c *campaign) fullByOthers(disks []string) {
+	c.takeOver()
+	for _, d := range disks {
+		fillDisk(c.T, filepath.Join(d, filler))
+	}
+	what := "from room on the one full disk to receipts of all writers"
+	if len(disks) < len(c.cluster.Bookies) {
+		c.progressOf(c.session.Moving(), "one disk is full")
+	} else {
+		what = "from room on all disks to receipts of all writers"
+		c.refused()
+		c.cluster.Kill()
+		if err := c.cluster.Start(c.ctx); err != nil {
+			c.Fatal(err)
+		}
+		c.refused()
+	}
+	for _, d := range disks {
+		if err := os.Remove(filepath.Join(d, filler)); err != nil {
+			c.Fatal(err)
+		}
+	}
+	c.resumes(what)
+}
+
+// fullByWriters has the writers fill all disks, and makes room by deleting ledgers.
+func (c *campaign) fullByWriters() {
+	c.session.Bulk(16 << 10)
+	c.refused()
+	c.session.Bulk(0)
+	begun := time.Now()
+	n, err := c.session.DeleteHalf()
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Logf("%d ledgers deleted on full disks in %v", n, round(time.Since(begun)))
+	c.resumes("from the deletion of half the ledgers that filled the disks to receipts of all writers")
+}
+
+// resumes waits until all writers go on.
+func (c *campaign) resumes(what string) {
+	begun := time.Now()
+	c.progress(what)
+	c.report.took(c.bookies, what, time.Since(begun))
+	c.Logf("%s: %v", what, round(time.Since(begun)))
+}
+
+// refused waits until all bookies refuse writes, and sees that they say so, that nobody ends of it, and that reads go on.
+func (c *campaign) refused() {
+	for _, p := range c.cluster.Bookies {
+		refuses(c.ctx, c.T, p)
+	}
+	c.until("a new ledger is refused with the reason", func() bool {
+		err := c.session.Probe()
+		if err == nil {
+			c.Fatal("a ledger was made on full disks")
+		}
+		c.Logf("a new ledger on full disks: %v", err) // the last try of many may have been cut short
+		return errors.Is(err, ledger.ErrReadOnly)
+	})
+	read := c.session.Read.Load()
+	c.until("reads go on", func() bool { return c.session.Read.Load() > read+1000 })
+}
