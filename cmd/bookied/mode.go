@@ -160,13 +160,17 @@ func (o operator) watch(ctx context.Context, c *bookieclient.Client, id string) 
 func holdings(s *bookie.Survey, id string) (line string, ledgers int, member bool) {
 	var b strings.Builder
 	for _, g := range s.Holding(id) {
-		applied, of := s.Progress(&g)
 		name := fmt.Sprintf("group %d", g.ID)
 		if g.ID == ledger.MetadataGroup {
 			name, member = "metadata", true
 		} else {
 			ledgers++
 		}
+		if slices.Contains(g.Replicas, id) {
+			fmt.Fprintf(&b, " %s waits", name)
+			continue
+		}
+		applied, of := s.Progress(&g)
 		fmt.Fprintf(&b, " %s to %s (%d of %d entries)", name, strings.Join(g.Replicas, ","), applied, of)
 	}
 	return b.String(), ledgers, member

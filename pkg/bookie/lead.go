@@ -25,10 +25,15 @@ type steward struct {
 	tries int       // attempts that failed since then
 }
 
-// tend looks after a group until it is closed.
-func (b *Bookie) tend(g *group) {
+func newSteward(b *Bookie, g *group) *steward {
 	s := &steward{settler: settler{b: b, n: &g.node, record: g.record.Load, follow: g.followRecord, applied: g.fsm.applied.Load}, g: g}
 	s.leave = s.handOver
+	return s
+}
+
+// tend looks after a group until it is closed.
+func (b *Bookie) tend(g *group) {
+	s := newSteward(b, g)
 	tick := time.NewTicker(b.opts.ProbeInterval)
 	defer tick.Stop()
 	for {

@@ -137,9 +137,9 @@ func (s *settler) whole(ctx context.Context, info *metadata.GroupInfo) error {
 //	a is dead      a b c + d(no vote)      b and c follow: 2 of 3
 //	d gets a vote  a b c d                 b, c and d have to: 3 of 4
 //	a is removed   b c d                   any 2 of 3
-func (s *settler) bears(ctx context.Context, st step) error {
+func (s *settler) bears(ctx context.Context, servers []raft.Server, st step) error {
 	votes, follow := 0, 0
-	for _, server := range s.servers() {
+	for _, server := range servers {
 		id := string(server.ID)
 		if id == st.id && st.kind == stepRemove || id != st.id && server.Suffrage != raft.Voter {
 			continue
@@ -229,12 +229,12 @@ func (s *settler) change(ctx context.Context, st step) error {
 		if err := s.caughtUp(ctx, st.id); err != nil {
 			return err
 		}
-		if err := s.bears(ctx, st); err != nil {
+		if err := s.bears(ctx, s.servers(), st); err != nil {
 			return err
 		}
 		change = func() raft.Future { return s.n.raft.AddVoter(id, addr, 0, s.n.wait) }
 	case stepRemove:
-		if err := s.bears(ctx, st); err != nil {
+		if err := s.bears(ctx, s.servers(), st); err != nil {
 			return err
 		}
 		if st.id == s.n.transport.self && s.leave != nil && s.leave(ctx) {
