@@ -41,7 +41,7 @@ type bodyRef struct {
 // Begin starts a body whose bytes that are not given by Ref are at most inline.
 func (b *AppendBody) Begin(inline int) {
 	if b.pool == nil {
-		b.pool = mem.DefaultBufferPool()
+		b.pool = &pool{}
 	}
 	b.Discard()
 	b.chunk = b.pool.Get(max(bodyHead+inline, minChunk))

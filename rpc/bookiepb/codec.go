@@ -23,7 +23,7 @@ type inbound interface {
 }
 
 // Codec returns the codec of both sides, for grpc.ForceCodecV2 and grpc.ForceServerCodecV2.
-func Codec() encoding.CodecV2 { return codec{pool: mem.DefaultBufferPool()} }
+func Codec() encoding.CodecV2 { return codec{pool: &pool{}} }
 
 type codec struct{ pool mem.BufferPool }
 
@@ -34,6 +34,11 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case outbound:
 		return m.marshalWire(c.pool)
+	case *RaftRequest:
+		if a := m.GetAppendEntries(); len(a.GetEntries()) > 0 {
+			return c.marshalRaftAppend(m, a)
+		}
+		return c.marshalProto(m)
 	case proto.Message:
 		return c.marshalProto(m)
 	}
@@ -65,6 +70,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return m.unmarshalWire(data, c.pool)
 	case *AppendRequest:
 		return unmarshalAppendRequest(data, m)
+	case *RaftRequest:
+		return unmarshalRaftRequest(data, m)
 	case *ReadResponse:
 		return unmarshalReadResponse(data, m)
 	case proto.Message:

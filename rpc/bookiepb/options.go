@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -32,9 +33,11 @@ const (
 
 // ClientOptions returns what every client of this protocol dials with; credentials are the caller's.
 func ClientOptions() []grpc.DialOption {
+	buffers := &pool{}
 	return []grpc.DialOption{
+		experimental.WithBufferPool(buffers),
 		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(Codec()),
+			grpc.ForceCodecV2(codec{buffers}),
 			grpc.MaxCallRecvMsgSize(MaxMessageSize),
 			grpc.MaxCallSendMsgSize(MaxMessageSize),
 		),
@@ -49,8 +52,10 @@ func ClientOptions() []grpc.DialOption {
 
 // ServerOptions returns what every server of this protocol is made with; credentials are the caller's.
 func ServerOptions() []grpc.ServerOption {
+	buffers := &pool{}
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(Codec()),
+		experimental.BufferPool(buffers),
+		grpc.ForceServerCodecV2(codec{buffers}),
 		grpc.MaxRecvMsgSize(MaxMessageSize),
 		grpc.MaxSendMsgSize(MaxMessageSize),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // contender is an engine that takes part.
@@ -15,7 +18,7 @@ type contender struct {
 	start func(ctx context.Context, dir string, groups int) (engine, error)
 }
 
-func contenders() []contender {
+func (o options) contenders() []contender {
 	onStores := func(make func(string) (stores, error)) func(context.Context, string, int) (engine, error) {
 		return func(ctx context.Context, dir string, n int) (engine, error) {
 			s, err := make(dir)
@@ -25,12 +28,13 @@ func contenders() []contender {
 			return startGroups(ctx, n, s)
 		}
 	}
-	return []contender{
+	all := []contender{
 		{"bookies", func(ctx context.Context, dir string, n int) (engine, error) { return startBookies(ctx, dir, n) }},
 		{"journal", onStores(journalStores)},
 		{"raft-wal", onStores(walStores)},
 		{"raft-boltdb", onStores(boltStores)},
 	}
+	return slices.DeleteFunc(all, func(c contender) bool { return c.name != "bookies" && !strings.Contains(o.engines, c.name) })
 }
 
 // measureAppends prints a row for each size and number of groups.
@@ -50,7 +54,7 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 	dir := filepath.Join(o.dir, strconv.Itoa(n))
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	engines := map[string]*rig{}
-	for _, c := range contenders() {
+	for _, c := range o.contenders() {
 		e, err := c.start(ctx, filepath.Join(dir, c.name), n)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
@@ -60,7 +64,7 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 	}
 	for _, size := range o.sizes {
 		got := map[string]result{}
-		for _, c := range contenders() {
+		for _, c := range o.contenders() {
 			if got[c.name], err = engines[c.name].load(ctx, n, o.shape(size), o.each); err != nil {
 				return fmt.Errorf("%s, %s: %w", c.name, human(size), err)
 			}
@@ -75,8 +79,28 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 }
 
 func row(size, groups int, got map[string]result, limit float64) {
-	b, w, bolt, j := got["bookies"], got["raft-wal"], got["raft-boltdb"], got["journal"]
-	fmt.Printf("| %s | %d | %.1f | %.0f | %.1f | %.2f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f |\n",
-		human(size), groups, b.rate()/1e6, float64(b.batch())/1024, limit/1e6, b.rate()/limit, w.rate()/1e6, bolt.rate()/1e6,
-		b.rate()/w.rate(), b.rate()/bolt.rate(), j.rate()/1e6, b.cpuPerMillion(), w.cpuPerMillion())
+	b, wal, bolt, j := got["bookies"], got["raft-wal"], got["raft-boltdb"], got["journal"]
+	fmt.Printf("| %s | %d |", human(size), groups)
+	for _, v := range []float64{
+		b.rate() / 1e6, float64(b.batch()) / 1024, limit / 1e6, b.rate() / limit, wal.rate() / 1e6, bolt.rate() / 1e6,
+		b.rate() / wal.rate(), b.rate() / bolt.rate(), j.rate() / 1e6, b.cpuPerMillion(), wal.cpuPerMillion(),
+	} {
+		if math.IsNaN(v) || math.IsInf(v, 0) { // who did not take part
+			fmt.Print(" |")
+			continue
+		}
+		fmt.Printf(" %.*f |", decimals(v), v)
+	}
+	fmt.Println()
+}
+
+// decimals shows three digits.
+func decimals(v float64) int {
+	switch {
+	case v < 10:
+		return 2
+	case v < 100:
+		return 1
+	}
+	return 0
 }

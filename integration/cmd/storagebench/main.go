@@ -36,6 +36,7 @@ type options struct {
 	command int
 	window  int
 	parts   string
+	engines string
 	profile string
 	limit   time.Duration
 }
@@ -49,6 +50,7 @@ func main() {
 	flag.IntVar(&o.command, "command", 16<<10, "bytes of entries in one command")
 	flag.IntVar(&o.window, "window", 2<<20, "unanswered bytes of a group")
 	flag.StringVar(&o.parts, "parts", "append,latency,read,memory", "what to measure")
+	flag.StringVar(&o.engines, "engines", "bookies,journal,raft-wal,raft-boltdb", "who appends; the bookies always")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of everything to this file")
 	flag.DurationVar(&o.limit, "limit", 8*time.Minute, "time for all of it")
 	flag.Parse()
