@@ -37,6 +37,7 @@ type nodeOptions struct {
 	timeout   time.Duration // heartbeat and election timeout
 	fsm       raft.FSM
 	store     store
+	log       sizedLog // what is read for followers that lag; nil: they get what raft gives them
 	snapshots raft.SnapshotStore
 	every     uint64 // entries between snapshots, 0: none
 	trailing  uint64 // entries that stay in the log behind a snapshot
@@ -80,6 +81,9 @@ func (n *node) start(links *links, o RaftOptions, no nodeOptions) error {
 		return err
 	}
 	n.raft = r
+	if no.log != nil {
+		n.transport.ahead.Store(newAhead(no.log, o.MaxAppendEntries, r))
+	}
 	n.transport.progress = func() (term, applied uint64) { return r.CurrentTerm(), r.AppliedIndex() }
 	n.wg.Go(n.follow)
 	return nil

@@ -60,6 +60,12 @@ func (s journalStore) GetLog(index uint64, log *raft.Log) error {
 	return nil
 }
 
+// size implements sizedLog.
+func (s journalStore) size(index uint64) (int, bool) {
+	p, err := s.group.Place(index)
+	return int(p.Length), err == nil
+}
+
 // body returns the framed entries of a run, whether its record is still in the log or kept. The error is
 // journal.ErrNotFound when the bytes are not here, and journal.ErrCorrupt when they are damaged.
 func (s journalStore) body(r run) ([]byte, error) {

@@ -21,7 +21,8 @@ import (
 // move without a change of any Raft configuration.
 //
 // There is no fast path for heartbeats: they go through Consumer like everything else, because the library handles
-// them in its main loop only then. There is no pipeline either. Both have broken groups in other systems.
+// them in its main loop only then. There is no pipeline either. Both have broken groups in other systems. How followers
+// that lag catch up nevertheless: ahead.
 type transport struct {
 	group     ledger.GroupID
 	self      string
@@ -32,6 +33,7 @@ type transport struct {
 	inbox     chan raft.RPC
 	closed    chan struct{}
 	progress  func() (term, applied uint64) // of the replica; nil: not known
+	ahead     atomic.Pointer[ahead]         // nil: calls go as raft makes them
 	silent    atomic.Bool                   // the replica is not asked for its vote, nor to stand for election
 }
 
@@ -69,7 +71,10 @@ func (t *transport) EncodePeer(id raft.ServerID, _ raft.ServerAddress) []byte { 
 func (t *transport) DecodePeer(b []byte) raft.ServerAddress { return raft.ServerAddress(b) }
 
 // AppendEntries implements raft.Transport.
-func (t *transport) AppendEntries(id raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t *transport) AppendEntries(id raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (err error) {
+	a := t.ahead.Load()
+	a.extend(id, args)
+	defer func() { a.ended(id, args, err == nil && resp.Success) }()
 	m, err := t.call(id, &bookiepb.RaftRequest{Body: &bookiepb.RaftRequest_AppendEntries{AppendEntries: appendToPB(args)}})
 	if err != nil {
 		return err
