@@ -19,6 +19,8 @@ import (
 const (
 	// fetchBatch is about how many bytes are asked for at once, if that is no more than a second's.
 	fetchBatch = 1 << 20
+	// fetchParallel is how many questions of a group are under way.
+	fetchParallel = 4
 	// fetchRecords is how many records are asked for at once, at most.
 	fetchRecords = 4096
 	// fetchTimeout is how long the answer to one question may take.
@@ -221,33 +223,61 @@ func (g *group) others() []string {
 // isWhole says whether the replica has all entries of the ledgers that it knows.
 func isWhole(st *bookiepb.GroupStatus) bool { return !st.GetFilling() && st.GetMissing() == 0 }
 
-// fetchAll asks one peer for everything, at a bounded rate, and returns what it did not have.
+// fetchAll asks one peer for everything, at a bounded rate, and returns what it did not have. Some questions are under way
+// at once: each waits for the peer's disk, the network, and this disk's sync, which takes long while others write.
 func (g *group) fetchAll(ctx context.Context, peer string, lacks []lack) ([]lack, error) {
-	var left []lack
-	most := min(fetchBatch, g.opts.BackfillBytesPerSecond)
-	for len(lacks) > 0 {
-		n, size := 0, int64(0)
-		for n < len(lacks) && n < fetchRecords && (n == 0 || size+lacks[n].bytes() <= most) {
-			size += lacks[n].bytes()
-			n++
-		}
-		began := time.Now()
-		kept, err := g.fetchSome(ctx, peer, lacks[:n])
-		for i := range lacks[:n] {
-			if _, ok := kept[lacks[i].index]; !ok {
-				left = append(left, lacks[i])
-			}
-		}
-		lacks = lacks[n:]
-		if err != nil {
-			return append(left, lacks...), err
-		}
-		due := time.Duration(float64(size) / float64(g.opts.BackfillBytesPerSecond) * float64(time.Second))
-		if err := pause(ctx, due-time.Since(began)); err != nil {
-			return append(left, lacks...), err
-		}
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex // of left and errs
+		left []lack
+		errs []error
+		next time.Time
+	)
+	room := make(chan struct{}, fetchParallel)
+	failed := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(errs) > 0
 	}
-	return left, nil
+	for len(lacks) > 0 && !failed() && pause(ctx, time.Until(next)) == nil {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			continue
+		}
+		some, size := g.question(lacks)
+		lacks = lacks[len(some):]
+		next = time.Now().Add(time.Duration(float64(size) / float64(g.opts.BackfillBytesPerSecond) * float64(time.Second)))
+		wg.Go(func() {
+			kept, err := g.fetchSome(ctx, peer, some)
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range some {
+				if _, ok := kept[some[i].index]; !ok {
+					left = append(left, some[i])
+				}
+			}
+			if err != nil {
+				errs = append(errs, err)
+			}
+			<-room
+		})
+	}
+	wg.Wait()
+	left = append(left, lacks...)
+	slices.SortFunc(left, func(a, b lack) int { return cmp.Compare(a.index, b.index) })
+	return left, errors.Join(append(errs, ctx.Err())...)
+}
+
+// question is what is asked for at once, and its bytes.
+func (g *group) question(lacks []lack) ([]lack, int64) {
+	most := min(fetchBatch, g.opts.BackfillBytesPerSecond)
+	n, size := 0, int64(0)
+	for n < len(lacks) && n < fetchRecords && (n == 0 || size+lacks[n].bytes() <= most) {
+		size += lacks[n].bytes()
+		n++
+	}
+	return lacks[:n], size
 }
 
 // fetchSome asks one question and keeps what comes. It returns the indexes that are here now.
