@@ -61,18 +61,22 @@ func (k *keyed) check(cs []*Consumer) {
 			held[e.hash] = holding{c, has.n + 1}
 		}
 	}
-	invariant.Assert(len(held) == len(k.held), "%d hashes have holders, %d are known", len(held), len(k.held))
-	for h, has := range held {
-		invariant.Assert(k.held[h] == has, "hash %d has %d entries unacknowledged, %d are known", h, has.n, k.held[h].n)
-	}
-	sum := 0
-	for h, q := range k.queues {
+	holders, sum := 0, 0
+	k.states.each(func(h keyHash, has keyState) {
+		if has.n > 0 {
+			holders++
+			invariant.Assert(has.holding == held[h], "hash %d has %d entries unacknowledged, %d are known", h, held[h].n, has.n)
+		}
+		q := has.queue
+		if q == nil {
+			return
+		}
 		sum += q.n
 		owner := k.spans.owner(h)
-		has, ok := k.held[h]
-		free := q.n > 0 && owner != nil && (!ok || has.by == owner)
+		free := q.n > 0 && owner != nil && (has.n == 0 || has.by == owner)
 		invariant.Assert(!free || q.lined || k.timer != nil, "hash %d could be delivered and is not lined up", h)
 		invariant.Assert(!q.lined || owner != nil, "hash %d is lined up at nobody", h)
-	}
-	invariant.Assert(sum == len(k.wait), "%d entries wait, queues have %d", len(k.wait), sum)
+	})
+	invariant.Assert(len(held) == holders, "%d hashes have holders, %d are known", len(held), holders)
+	invariant.Assert(sum == k.wait.len() && k.wait.check(), "%d entries wait, queues have %d", k.wait.len(), sum)
 }

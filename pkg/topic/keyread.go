@@ -54,7 +54,7 @@ func (k *keyed) takeFrom(q *keyQueue, n int) {
 	for ; n > 0 && q.n > 0; n-- {
 		p := k.least(q)
 		q.heap.pop()
-		delete(k.wait, p)
+		k.wait.remove(p)
 		q.n--
 		q.taken++
 		k.taken = append(k.taken, keyEntry{p, q.hash})
@@ -64,7 +64,7 @@ func (k *keyed) takeFrom(q *keyQueue, n int) {
 // returned says that the replay read has ended: its entries are neither waiting nor being read.
 func (k *keyed) returned() {
 	for _, e := range k.taken {
-		q := k.queues[e.hash]
+		q := k.states.get(e.hash).queue
 		q.taken--
 		k.tidy(q)
 	}
@@ -73,7 +73,7 @@ func (k *keyed) returned() {
 // full reports that so many entries wait that nothing new is to be read.
 func (k *keyed) full(consumers int) bool {
 	limit := lookAhead(k.opts, consumers)
-	return limit > 0 && len(k.wait) >= limit
+	return limit > 0 && k.wait.len() >= limit
 }
 
 // lookAhead is how many entries may wait; 0: any number.

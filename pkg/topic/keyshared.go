@@ -30,9 +30,8 @@ type keyed struct {
 	spans  keySpace
 	hasher keyHasher
 
-	held   map[keyHash]holding
-	wait   map[ledger.Position]keyHash // entries that wait, not those that are being read again
-	queues map[keyHash]*keyQueue
+	states keyStates
+	wait   waitingSet // entries that wait, not those that are being read again
 	spare  []*keyQueue
 	taken  []keyEntry // the replay read that is under way
 	first  int        // consumer that the next replay begins with
@@ -42,12 +41,6 @@ type keyed struct {
 	cleared   int64 // hashes with entries that waited until they had drained
 	onDrained executor.Task
 	exec      *executor.Executor
-}
-
-// holding is who has unacknowledged entries of a hash, and how many.
-type holding struct {
-	by *Consumer
-	n  int32
 }
 
 type keyEntry struct {
@@ -70,9 +63,6 @@ const keyTurn = 20
 func newKeyed(s *subscription) *keyed {
 	k := &keyed{
 		opts: s.opts, exec: s.exec,
-		held:   make(map[keyHash]holding),
-		wait:   make(map[ledger.Position]keyHash),
-		queues: make(map[keyHash]*keyQueue),
 	}
 	k.onDrained = executor.Func(func() {
 		k.timer = nil
@@ -105,7 +95,7 @@ func (k *keyed) leave(c *Consumer) {
 // leaveAll is a leave of all consumers, who take what they hold with them.
 func (k *keyed) leaveAll() {
 	k.use(k.policy)
-	clear(k.held)
+	k.states.each(func(h keyHash, s keyState) { k.states.set(h, keyState{queue: s.queue}) })
 	k.moved()
 }
 
@@ -118,18 +108,22 @@ func (k *keyed) moved() {
 	}
 	k.spans = k.assign.spans(k.spans[:0])
 	k.stop()
-	waiting := make([]keyEntry, 0, len(k.queues))
-	for h, q := range k.queues {
+	var waiting []keyEntry
+	k.states.each(func(h keyHash, s keyState) {
+		q := s.queue
+		if q == nil {
+			return
+		}
 		q.lined = false
 		if q.n > 0 {
 			waiting = append(waiting, keyEntry{k.least(q), h})
 		} else {
 			k.tidy(q)
 		}
-	}
+	})
 	slices.SortFunc(waiting, func(a, b keyEntry) int { return a.at.Compare(b.at) })
 	for _, w := range waiting {
-		k.line(k.queues[w.hash])
+		k.line(k.states.get(w.hash).queue)
 	}
 }
 
@@ -140,8 +134,8 @@ func (k *keyed) clear() {
 			s.owner.lined.clear()
 		}
 	}
-	clear(k.wait)
-	clear(k.queues)
+	k.wait.clear()
+	k.states.each(func(h keyHash, s keyState) { k.states.set(h, keyState{holding: s.holding}) })
 	k.taken = k.taken[:0]
 	k.stop()
 }
@@ -164,10 +158,11 @@ func (k *keyed) choose(p ledger.Position, h keyHash) *Consumer {
 	if k.policy.OutOfOrder {
 		return c
 	}
-	if has, ok := k.held[h]; ok && has.by != c {
+	has := k.states.get(h)
+	if has.n > 0 && has.by != c {
 		return nil
 	}
-	if q := k.queues[h]; q != nil && (q.taken > 0 || q.n > 0 && k.least(q).Less(p)) {
+	if q := has.queue; q != nil && (q.taken > 0 || q.n > 0 && k.least(q).Less(p)) {
 		return nil
 	}
 	return c
@@ -176,7 +171,9 @@ func (k *keyed) choose(p ledger.Position, h keyHash) *Consumer {
 // hold notes that an entry has been given to a consumer.
 func (k *keyed) hold(c *Consumer, h keyHash) {
 	if !k.policy.OutOfOrder {
-		k.held[h] = holding{c, k.held[h].n + 1}
+		has := k.states.get(h)
+		has.by, has.n = c, has.n+1
+		k.states.set(h, has)
 	}
 }
 
@@ -186,13 +183,14 @@ func (k *keyed) letGo(h keyHash) {
 	if k.policy.OutOfOrder {
 		return
 	}
-	has := k.held[h]
+	has := k.states.get(h)
 	if has.n > 1 {
-		k.held[h] = holding{has.by, has.n - 1}
+		has.n--
+		k.states.set(h, has)
 		return
 	}
-	delete(k.held, h)
-	if q := k.queues[h]; q == nil || q.n == 0 || q.lined {
+	k.states.set(h, keyState{queue: has.queue})
+	if q := has.queue; q == nil || q.n == 0 || q.lined {
 		return
 	}
 	k.cleared++
@@ -206,7 +204,7 @@ func (k *keyed) letGo(h keyHash) {
 
 func (k *keyed) lineUpDrained() {
 	for _, h := range k.drained {
-		if q := k.queues[h]; q != nil {
+		if q := k.states.get(h).queue; q != nil {
 			k.line(q)
 		}
 	}
@@ -215,11 +213,10 @@ func (k *keyed) lineUpDrained() {
 
 // add lets an entry wait.
 func (k *keyed) add(p ledger.Position, h keyHash) {
-	if _, ok := k.wait[p]; ok {
+	if !k.wait.add(p, h) {
 		return
 	}
-	k.wait[p] = h
-	q := k.queues[h]
+	q := k.states.get(h).queue
 	if q == nil {
 		q = k.newQueue(h)
 	}
@@ -230,12 +227,11 @@ func (k *keyed) add(p ledger.Position, h keyHash) {
 
 // remove takes an entry away that need not be delivered any more.
 func (k *keyed) remove(p ledger.Position) {
-	h, ok := k.wait[p]
+	h, ok := k.wait.remove(p)
 	if !ok {
 		return
 	}
-	delete(k.wait, p)
-	q := k.queues[h]
+	q := k.states.get(h).queue
 	q.n--
 	if len(q.heap) > 64 && len(q.heap) > 4*q.n {
 		q.heap = slices.DeleteFunc(q.heap, func(p ledger.Position) bool { return !k.waits(p) })
@@ -246,7 +242,7 @@ func (k *keyed) remove(p ledger.Position) {
 }
 
 func (k *keyed) waits(p ledger.Position) bool {
-	_, ok := k.wait[p]
+	_, ok := k.wait.get(p)
 	return ok
 }
 
@@ -258,7 +254,7 @@ func (k *keyed) newQueue(h keyHash) *keyQueue {
 		q = &keyQueue{}
 	}
 	q.hash = h
-	k.queues[h] = q
+	k.states.set(h, keyState{k.states.get(h).holding, q})
 	return q
 }
 
@@ -267,7 +263,7 @@ func (k *keyed) tidy(q *keyQueue) {
 	if q.n > 0 || q.taken > 0 || q.lined {
 		return
 	}
-	delete(k.queues, q.hash)
+	k.states.set(q.hash, keyState{holding: k.states.get(q.hash).holding})
 	if cap(q.heap) <= 1024 && len(k.spare) < 1024 {
 		q.heap = q.heap[:0]
 		k.spare = append(k.spare, q)
@@ -276,7 +272,7 @@ func (k *keyed) tidy(q *keyQueue) {
 
 // least returns the first entry of a queue that has one.
 func (k *keyed) least(q *keyQueue) ledger.Position {
-	for !k.waits(q.heap[0]) {
+	for len(q.heap) > q.n && !k.waits(q.heap[0]) { // as many as wait: it is those that do
 		q.heap.pop()
 	}
 	return q.heap[0]
@@ -288,7 +284,7 @@ func (k *keyed) line(q *keyQueue) {
 		return
 	}
 	c := k.spans.owner(q.hash)
-	if has, ok := k.held[q.hash]; c == nil || ok && has.by != c {
+	if has := k.states.get(q.hash); c == nil || has.n > 0 && has.by != c {
 		return
 	}
 	q.lined = true

@@ -122,7 +122,7 @@ func (s *subscription) startReads() {
 		}
 		return
 	}
-	if s.keys != nil && len(s.read.replaying) == 0 && len(s.keys.wait) > 0 {
+	if s.keys != nil && len(s.read.replaying) == 0 && s.keys.wait.len() > 0 {
 		if s.startKeyReplay(); len(s.read.replaying) > 0 {
 			return
 		}

@@ -99,7 +99,7 @@ func (s *subscription) whyIdle() Reason {
 		return ReasonRate
 	case len(s.read.replaying) > 0 || s.unread():
 		return ReasonReading
-	case s.keys != nil && len(s.keys.wait) > 0:
+	case s.keys != nil && s.keys.wait.len() > 0:
 		if s.keys.deliverable(s.consumers) {
 			return ReasonReading
 		}
@@ -113,12 +113,12 @@ func (s *subscription) whyIdle() Reason {
 // whyWait says of entries that wait for their keys what most of them wait for.
 func (k *keyed) whyWait() Reason {
 	draining := 0
-	for h, q := range k.queues {
-		if has, ok := k.held[h]; ok && has.by != k.spans.owner(h) {
-			draining += q.n
+	k.states.each(func(h keyHash, has keyState) {
+		if has.queue != nil && has.n > 0 && has.by != k.spans.owner(h) {
+			draining += has.queue.n
 		}
-	}
-	if 2*draining >= len(k.wait) {
+	})
+	if 2*draining >= k.wait.len() {
 		return ReasonDraining
 	}
 	return ReasonKeys

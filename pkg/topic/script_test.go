@@ -318,8 +318,8 @@ func (r *rig) state() string {
 	if n := s.again.replay.len(); n > 0 {
 		fmt.Fprintf(&b, " replay=%d", n)
 	}
-	if k := s.keys; k != nil && len(k.wait) > 0 {
-		fmt.Fprintf(&b, " wait=%d", len(k.wait))
+	if k := s.keys; k != nil && k.wait.len() > 0 {
+		fmt.Fprintf(&b, " wait=%d", k.wait.len())
 	}
 	if n := len(r.cursor.parts); n > 0 {
 		var keys []string

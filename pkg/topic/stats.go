@@ -185,14 +185,14 @@ func (k *keyed) stats(st *SubscriptionStats, cs []*Consumer) {
 		st.KeySharedMode = "STICKY"
 	}
 	st.AllowOutOfOrderDelivery, st.DrainingHashesClearedTotal = k.policy.OutOfOrder, k.cleared
-	st.MsgInReplay += len(k.wait) + len(k.taken)
+	st.MsgInReplay += k.wait.len() + len(k.taken)
 	draining := map[*Consumer]int{}
-	for h, has := range k.held {
-		if k.spans.owner(h) != has.by {
+	k.states.each(func(h keyHash, has keyState) {
+		if has.n > 0 && k.spans.owner(h) != has.by {
 			draining[has.by]++
 			st.DrainingHashesCount++
 		}
-	}
+	})
 	for i, c := range cs {
 		st.Consumers[i].DrainingHashesCount = draining[c]
 		k.spans.each(c, func(r KeyRange) {
