@@ -186,14 +186,20 @@ func TestFullDiskAtStart(t *testing.T) {
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	small := filepath.Join(workDir(t), "small")
-	if err := os.MkdirAll(small, 0o755); err != nil {
+	mountSmall(t, small, size)
+	return small
+}
+
+// mountSmall makes a directory that is a small file system.
+func mountSmall(t *testing.T, dir, size string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", small).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput(); err != nil {
 		t.Skipf("cannot mount a small tmpfs: %s", out)
 	}
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", small).Run() })
-	return small
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 }
 
 // fillDisk takes all that is free, the last byte included.
