@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -189,22 +188,14 @@ func TestMetadataMemberCatchesUpBySnapshot(t *testing.T) {
 	if err := c.nodes[c.leader(0)].meta().raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
-	// No call from before the compaction, which would cut the log, is to wait for the member.
-	others := slices.DeleteFunc([]string{"a", "b", "c"}, func(id string) bool { return id == away })
-	c.stopAll()
-	for _, id := range others {
-		c.start(id, listen(t, c.nodes[id].addr))
-	}
-	c.commit(metadata.Txn{}.Then(metadata.Put("/k/again", []byte("v"))))
-	if err := c.nodes[c.leader(0)].meta().raft.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
 	c.start(away, listen(t, c.nodes[away].addr))
 	caughtUp := func() bool {
 		_, rev := c.nodes[away].meta().fsm.get("")
 		_, want := c.nodes[c.leader(0)].meta().fsm.get("")
 		return rev == want
 	}
+	// Nearly always the snapshot comes first and disagrees with the log. A call from before the compaction, which was
+	// still waiting for the member, may come before it and cut the log.
 	c.eventually("the member catches up, or notices that its log disagrees", func() bool {
 		return caughtUp() || !c.nodes[away].health.ok()
 	})
