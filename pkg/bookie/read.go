@@ -24,6 +24,7 @@ type reading struct {
 	entries   int            // how many more
 	bytes     int            // how many more payload bytes
 	served    bool           // at least one entry was sent
+	near      span           // what was read last
 }
 
 // Read implements bookiepb.BookieServer. Any replica answers, for what it has applied. What it says about an entry
@@ -105,7 +106,7 @@ func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, 
 		return nil, 0, r.absent(ctx, at)
 	}
 	run := at.run
-	if body, err = r.group.store.body(run); err != nil {
+	if body, err = r.body(run); err != nil {
 		if errors.Is(err, journal.ErrCorrupt) {
 			r.group.repair(run.index)
 		}
@@ -117,6 +118,59 @@ func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, 
 		}
 	}
 	return body, min(r.confirmed, run.end()), nil
+}
+
+// span is a part of a record of the log.
+type span struct {
+	index  uint64
+	offset uint32
+	data   []byte
+}
+
+func (s *span) body(at run) ([]byte, bool) {
+	if at.index != s.index || at.offset < s.offset || uint64(at.offset-s.offset)+uint64(at.length) > uint64(len(s.data)) {
+		return nil, false
+	}
+	from := at.offset - s.offset
+	return s.data[from : from+at.length], true
+}
+
+// body returns the framed entries of a run. The journal reads and checks all of a record for any piece of it, and a record
+// may have tens of a ledger's runs: those that come next are read together with this one.
+func (r *reading) body(at run) ([]byte, error) {
+	if b, ok := r.near.body(at); ok {
+		return b, nil
+	}
+	wide := at
+	if r.near.index != at.index || len(r.near.data) > 0 {
+		wide.length = r.reach(at)
+	}
+	b, err := r.group.store.body(wide)
+	if err != nil && wide != at { // perhaps only pieces are left of the record
+		r.near = span{index: at.index}
+		return r.group.store.body(at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.near = span{at.index, at.offset, b}
+	return b[:at.length], nil
+}
+
+// reach is how many bytes of the record, from a run on, hold what the request wants of it, up to about a message.
+func (r *reading) reach(at run) uint32 {
+	end := at.offset + at.length
+	want := uint32(min(r.bytes, readChunk))
+	for last, entries := at.end(), int(at.count); last < r.confirmed && entries < r.entries && end-at.offset < want; {
+		next, err := r.group.fsm.find(r.id, last+1)
+		if err != nil || !next.found || next.run.index != at.index || next.run.offset < end {
+			break
+		}
+		end = next.run.offset + next.run.length
+		last = next.run.end()
+		entries += int(next.run.count)
+	}
+	return end - at.offset
 }
 
 // cut takes what one message may carry off a body. Every checksum has been compared when it returns. n is 0 when the

@@ -65,7 +65,13 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 	for _, size := range o.sizes {
 		got := map[string]result{}
 		for _, c := range o.contenders() {
-			if got[c.name], err = engines[c.name].load(ctx, n, o.shape(size), o.each); err != nil {
+			got[c.name], err = engines[c.name].load(ctx, n, o.shape(size), o.each)
+			if again, ok := engines[c.name].engine.(*bookies); ok && err != nil { // a lead went elsewhere on a machine that is too busy
+				if err = again.await(ctx, n); err == nil {
+					got[c.name], err = engines[c.name].load(ctx, n, o.shape(size), o.each)
+				}
+			}
+			if err != nil {
 				return fmt.Errorf("%s, %s: %w", c.name, human(size), err)
 			}
 		}
