@@ -379,3 +379,34 @@ func TestLayerOfManyBlocks(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot says that nothing was lacking when it was taken, to a start of the replica that took it and to nobody else.
+func TestSnapshotSaysWhetherItsReplicaWasWhole(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		r := newIndexRig(t, 8)
+		r.fsm.whole = func() bool { return whole }
+		for range 50 {
+			r.propose()
+		}
+		if err := r.snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		sent := r.sent()
+		m, _ := r.store.newest()
+		_, own, err := r.store.Open(m.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			from io.ReadCloser
+			want bool
+		}{{own, whole}, {io.NopCloser(bytes.NewReader(sent)), false}} {
+			f := newFSM(newHealth(nil))
+			var said []bool
+			f.restored = func(whole bool) { said = append(said, whole) }
+			if err := f.Restore(c.from); err != nil || !slices.Equal(said, []bool{false, c.want}) {
+				t.Errorf("whole %t, want %t: said %v, %v", whole, c.want, said, err)
+			}
+		}
+	}
+}
