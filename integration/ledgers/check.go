@@ -162,12 +162,11 @@ func even(replicas []*replica, wanted int) error {
 // check reads what is and what must not be at one replica.
 func (r *replica) check(ctx context.Context, g *Log, all []*Ledger) (entries int64) {
 	for _, l := range all {
-		group := r.groups[l.Group]
-		if group == nil {
+		if r.groups[l.Group] == nil {
 			continue
 		}
 		if l.deleted {
-			g.fault(r.checkAbsent(ctx, l, 0, ledger.ErrNoLedger, group.GetReady()))
+			g.fault(r.checkAbsent(ctx, l, 0, ledger.ErrNoLedger, false))
 			continue
 		}
 		for next := ledger.EntryID(0); next <= l.last; {
@@ -184,7 +183,8 @@ func (r *replica) check(ctx context.Context, g *Log, all []*Ledger) (entries int
 	return entries
 }
 
-// checkAbsent: a replica that does not lead cannot prove that a ledger is not there, so it may say that it cannot tell.
+// checkAbsent: only the leader can prove that a ledger is not there, and the lead may move at any time, so a replica may also
+// say that it cannot tell. The directories tell.
 func (r *replica) checkAbsent(ctx context.Context, l *Ledger, first ledger.EntryID, want error, proves bool) error {
 	n, err := r.read(ctx, l, first, math.MaxInt64, func(ledger.EntryID, []byte) error { return nil })
 	switch {

@@ -89,6 +89,7 @@ type Log struct {
 
 	mu     sync.Mutex
 	faults []error
+	more   int // than are kept
 }
 
 // maxFaults bounds what is kept: the first ones tell most.
@@ -102,6 +103,8 @@ func (g *Log) fault(err error) {
 	defer g.mu.Unlock()
 	if len(g.faults) < maxFaults {
 		g.faults = append(g.faults, err)
+	} else {
+		g.more++
 	}
 }
 
@@ -109,6 +112,9 @@ func (g *Log) fault(err error) {
 func (g *Log) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.more > 0 {
+		return fmt.Errorf("%w\nand %d more", errors.Join(g.faults...), g.more)
+	}
 	return errors.Join(g.faults...)
 }
 
