@@ -15,10 +15,11 @@ type host struct {
 	leaving  bool // it is being decommissioned
 	full     bool // it takes no entries
 	silent   bool // it does not answer just now
+	doubtful bool // it has not answered the last time, but may be well: a new leader of the metadata has asked only once
 }
 
 // takes says whether the host may get replicas.
-func (h *host) takes() bool { return !h.dead && !h.leaving && !h.full && !h.silent }
+func (h *host) takes() bool { return !h.dead && !h.leaving && !h.full && !h.silent && !h.doubtful }
 
 // board is what placement decides from. What it does is pure.
 type board struct {
@@ -57,8 +58,12 @@ func (b *board) host(id string) *host {
 // Every bookie is the first replica, and so the preferred leader, of perBookie groups; the others are taken from the
 // rest: of racks that the group does not use yet, of those the ones that held the fewest replicas before, else round
 // robin. Nothing is created before all members of the metadata group have registered, so that the first groups get all
-// their replicas.
+// their replicas, nor while it is open whether a bookie lives: a group without it may have too few replicas, and one that
+// begins with most of its replicas on dead bookies has no leader, ever, who could replace them.
 func (b *board) create(members []string, perBookie, factor int) []metadata.GroupInfo {
+	if slices.ContainsFunc(b.hosts, func(h host) bool { return h.doubtful && !h.leaving }) {
+		return nil
+	}
 	for _, m := range members {
 		if b.host(m) == nil {
 			return nil

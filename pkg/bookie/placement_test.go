@@ -11,12 +11,13 @@ import (
 	"geminga/pkg/metadata"
 )
 
-// parseHosts reads "a b/r1 c!" into hosts: an id, perhaps a rack, and what is the matter with it: ! dead, - leaving, # full.
+// parseHosts reads "a b/r1 c!" into hosts: an id, perhaps a rack, and what is the matter with it: ! dead, - leaving, # full,
+// ? not known yet.
 func parseHosts(text string) []host {
 	var out []host
 	for _, word := range strings.Fields(text) {
-		h := host{dead: strings.Contains(word, "!"), leaving: strings.Contains(word, "-"), full: strings.Contains(word, "#")}
-		h.id, h.rack, _ = strings.Cut(strings.Trim(word, "!-#"), "/")
+		h := host{dead: strings.Contains(word, "!"), leaving: strings.Contains(word, "-"), full: strings.Contains(word, "#"), doubtful: strings.Contains(word, "?")}
+		h.id, h.rack, _ = strings.Cut(strings.Trim(word, "!-#?"), "/")
 		out = append(out, h)
 	}
 	return out
@@ -58,6 +59,8 @@ func TestCreateGroups(t *testing.T) {
 		{"nobody yet", "", "c a b", "", 1, 3, ""},
 		{"a member is missing", "a b", "a b c", "", 1, 3, ""},
 		{"three", "c a b", "a b c", "", 1, 3, "1:abc 2:bca 3:cab"},
+		{"one has not answered yet", "a b c d?", "a b c", "1:abc 2:bca", 1, 3, ""},
+		{"one has not answered and leaves", "a b c d?-", "a b c", "1:abc 2:bca", 1, 3, "3:cab"},
 		{"nothing left to do", "a b c", "a b c", "1:abc 2:bca 3:cab", 1, 3, ""},
 		{"two each", "a b c", "a b c", "", 2, 3, "1:abc 2:bca 3:cab 4:abc 5:bca 6:cab"},
 		{"one more each", "a b c", "a b c", "1:abc 2:bca 3:cab", 2, 3, "4:abc 5:bca 6:cab"},

@@ -155,6 +155,7 @@ func (b *Bookie) hosts(meta *metaGroup, bookies []metadata.BookieInfo, seen *cen
 		h.leaving = mode.Decommission
 		h.full = mode.ReadOnly || seen.answers[info.ID].GetReadOnly()
 		h.silent = seen.silent[info.ID] >= silentProbes*b.opts.ProbeInterval
+		h.doubtful = !h.silent && seen.answers[info.ID] == nil
 		h.dead = b.opts.ReplaceAfter > 0 && seen.silent[info.ID] >= b.opts.ReplaceAfter
 		out = append(out, h)
 	}
