@@ -15,8 +15,7 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-// What is known to break groups that use the library as it comes, and what holds it off here. Each of these tests fails
-// when that is taken away.
+// What is known to break groups that use the library as it comes, and which tests are about it.
 //
 //	raft issue             what happens                                       test
 //	#697                   a snapshot is sent to a diverged replica for ever  TestDivergedReplicaStartsAgain, TestHealLog
