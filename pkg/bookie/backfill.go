@@ -48,6 +48,7 @@ type filler struct {
 	whole   atomic.Bool   // all peers were asked since the last snapshot was installed, or since the start
 	trusted atomic.Bool   // nothing is known to be lacking: whole, or so before a restart
 	applied atomic.Bool   // what the log had at the start was applied, so it is known whether a snapshot has to come
+	doubt   doubt
 
 	mu       sync.Mutex
 	installs int                 // how often a snapshot has replaced the state
@@ -55,7 +56,7 @@ type filler struct {
 }
 
 func newFiller() *filler {
-	f := &filler{wake: make(chan struct{}, 1), damaged: map[uint64]struct{}{}}
+	f := &filler{wake: make(chan struct{}, 1), damaged: map[uint64]struct{}{}, doubt: doubt{ledgers: map[ledger.ID]bool{}}}
 	f.trusted.Store(true) // what comes from the own log is here
 	f.signal()
 	return f
@@ -166,14 +167,8 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	g.fill.missing.Store(int64(len(lacks)))
-	total, first := int64(0), len(lacks)
-	touched := map[ledger.ID]struct{}{}
-	for i := range lacks {
-		total += lacks[i].bytes()
-		for _, n := range lacks[i].needs {
-			touched[n.ledger] = struct{}{}
-		}
-	}
+	first := len(lacks)
+	total, touched := totals(lacks)
 	g.fill.bytes.Store(total)
 	if first > 0 {
 		g.fill.judge(generation, false, false)
@@ -197,14 +192,29 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 		g.fill.bytes.Store(0)
 		errs = nil
 	}
+	if len(lacks) == 0 && !g.settleDoubt(ctx, touched) {
+		g.fill.judge(generation, false, false)
+		return 0, ctx.Err()
+	}
 	if len(errs) == 0 {
 		g.fill.judge(generation, true, len(lacks) == 0)
 	}
 	if first > 0 && len(lacks) == 0 {
-		g.verifySums(touched)
 		g.log.Info("all entries are here again", "group", g.id, "records", first, "bytes", total, "took", time.Since(began))
 	}
 	return len(lacks), errors.Join(errs...)
+}
+
+// totals adds up what is lacking, and of which ledgers.
+func totals(lacks []lack) (bytes int64, ledgers map[ledger.ID]struct{}) {
+	ledgers = map[ledger.ID]struct{}{}
+	for i := range lacks {
+		bytes += lacks[i].bytes()
+		for _, n := range lacks[i].needs {
+			ledgers[n.ledger] = struct{}{}
+		}
+	}
+	return bytes, ledgers
 }
 
 // others are the other replicas, the leader first: it is the least likely to lack anything. Those that have left the group
@@ -384,51 +394,4 @@ func (g *group) compactDamaged(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// verifySums compares the running checksums of ledgers with the entries that are here.
-func (g *group) verifySums(ids map[ledger.ID]struct{}) {
-	state := g.fsm.view()
-	for id := range ids {
-		st, ok := state.machine.State(id)
-		if !ok || st.Summed != st.Last {
-			continue // deleted, or entries were discarded that the checksum covers
-		}
-		sum, err := g.sumOf(state, id, st.Last)
-		switch {
-		case errors.Is(err, journal.ErrNotFound): // deleted meanwhile, or not here yet
-		case err != nil:
-			g.log.Error("a ledger cannot be checked", "group", g.id, "ledger", id, "error", err)
-			var why *journal.CorruptError
-			if errors.As(err, &why) {
-				g.repair(why.Index)
-			}
-		case sum != st.Checksum:
-			g.metrics.diverged()
-			g.log.Error("entries are not those that the group has agreed on", "group", g.id, "ledger", id,
-				"checksum", fmt.Sprintf("%016x", sum), "agreed", fmt.Sprintf("%016x", st.Checksum))
-		}
-	}
-}
-
-// sumOf computes the running checksum of a ledger from its entries.
-func (g *group) sumOf(state *fsmState, id ledger.ID, last ledger.EntryID) (sum uint64, err error) {
-	for next := ledger.EntryID(0); next <= last; {
-		r, ok, err := state.find(id, next)
-		if err != nil {
-			return 0, err
-		}
-		if !ok {
-			return 0, fmt.Errorf("%w: entry %d is not in the index", ledger.ErrUnreadable, next)
-		}
-		body, err := g.store.body(r)
-		if err != nil {
-			return 0, err
-		}
-		if sum, err = ledger.Sum(sum, r.first, body); err != nil {
-			return 0, err
-		}
-		next = r.end() + 1
-	}
-	return sum, nil
 }

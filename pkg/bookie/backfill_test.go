@@ -84,11 +84,12 @@ func TestDamagedRecordIsFetched(t *testing.T) {
 	hurt := func(entry ledger.EntryID) {
 		t.Helper()
 		g := c.nodes[victim].groups.get(1)
-		at, err := g.fsm.find(7, entry)
-		if err != nil || !at.found {
-			t.Fatal(err)
-		}
-		r := at.run
+		var r run
+		c.eventually("the entry is applied again", func() bool {
+			at, err := g.fsm.find(7, entry)
+			r = at.run
+			return err == nil && at.found
+		})
 		var place journal.Place
 		g.store.group.Held(func(h journal.Held) bool {
 			place = h.Place

@@ -130,6 +130,9 @@ func (b *Bookie) open() error {
 	b.work.start(b.reclaim)
 	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
+	if b.scrubber != nil {
+		b.work.start(b.compareStates)
+	}
 	b.seat.keep()
 	b.work.start(b.supervise)
 	return nil

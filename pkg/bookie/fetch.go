@@ -136,7 +136,7 @@ func (s *raftService) Fetch(req *bookiepb.FetchRequest, stream grpc.ServerStream
 // gather reads what another replica asks for.
 func (g *group) gather(r *bookiepb.FetchRecord) *bookiepb.FetchResponse {
 	out := &bookiepb.FetchResponse{}
-	if len(r.GetLengths()) != len(r.GetOffsets()) {
+	if len(r.GetLengths()) != len(r.GetOffsets()) || g.fill.doubt.all.Load() {
 		return &bookiepb.FetchResponse{Missing: true}
 	}
 	for i, off := range r.GetOffsets() {

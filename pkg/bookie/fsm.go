@@ -33,7 +33,8 @@ type fsm struct {
 	mu      sync.RWMutex
 	machine *ledger.Machine
 	index   *index
-	life    int // how often a snapshot has replaced the state
+	life    int      // how often a snapshot has replaced the state
+	moments []moment // who waits for the state as of an index
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -54,6 +55,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		if !f.health.ok() {
 			return out // what was read for a failed replica may not be what was written
 		}
+		f.beforeLocked(log.Index)
 		if log.Type == raft.LogCommand {
 			out[i] = f.applyLocked(log)
 		}
@@ -61,6 +63,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		f.applied.Store(log.Index)
 		f.logged.Store(log.Index)
 	}
+	f.reachedLocked(f.applied.Load())
 	return out
 }
 
@@ -198,4 +201,5 @@ func (f *fsm) adopt(s *fsmState) {
 	f.life++
 	f.applied.Store(s.applied)
 	f.bytes.Store(0)
+	f.reachedLocked(s.applied)
 }

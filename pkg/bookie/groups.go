@@ -90,6 +90,9 @@ func (gs *groups) ensure(info metadata.GroupInfo) {
 // open opens a replica. Nobody else does so meanwhile: there is one caller of ensure, and reopen bars it.
 func (gs *groups) open(info metadata.GroupInfo) {
 	g, err := openGroup(gs.deps, info)
+	if err == nil && gs.differed(info.ID) {
+		g.fill.doubt.all.Store(true)
+	}
 	if err != nil {
 		gs.failed(info.ID, err)
 		if isDamage(err) {
@@ -158,7 +161,7 @@ func (gs *groups) mend(info metadata.GroupInfo) {
 
 // mendNow repairs a replica and opens it again. What cannot be repaired stays in broken.
 func (gs *groups) mendNow(info metadata.GroupInfo) {
-	r := &repairing{deps: gs.deps, info: info, ask: gs.ask}
+	r := &repairing{deps: gs.deps, info: info, ask: gs.ask, differed: gs.differed(info.ID)}
 	err := r.run(gs.ctx)
 	gs.mu.RLock()
 	wanted := gs.broken[info.ID] != nil && !gs.closed // else the group has left this bookie
@@ -169,6 +172,13 @@ func (gs *groups) mendNow(info metadata.GroupInfo) {
 	case err != nil && gs.ctx.Err() == nil:
 		gs.deps.log.Error("a damaged replica cannot be repaired", "group", info.ID, "error", err)
 	}
+}
+
+// differed says whether a replica was stopped because its state was not that of the majority.
+func (gs *groups) differed(id ledger.GroupID) bool {
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
+	return errors.Is(gs.broken[id], errDiffers)
 }
 
 // reopen closes a replica whose log disagrees with a snapshot that it installed, and opens it again: see settle.

@@ -33,6 +33,8 @@ type metrics struct {
 	freed     metric.Int64Counter
 	moved     metric.Int64Counter
 	repairs   metric.Int64Counter
+	compares  metric.Int64Counter
+	differs   metric.Int64Counter
 
 	ok, refused, unknown metric.MeasurementOption
 }
@@ -44,7 +46,7 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		refused: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "refused"))),
 		unknown: metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "unknown"))),
 	}
-	var errs [20]error
+	var errs [22]error
 	m.proposals, errs[0] = meter.Int64Counter("geminga.bookie.proposals", metric.WithDescription("Raft proposals answered, by outcome"))
 	m.bytes, errs[1] = meter.Int64Counter("geminga.bookie.proposal.bytes", metric.WithUnit("By"), metric.WithDescription("bytes proposed"))
 	m.commands, errs[2] = meter.Int64Counter("geminga.bookie.submissions", metric.WithDescription("runs of commands gathered into proposals"))
@@ -67,6 +69,8 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	m.freed, errs[17] = meter.Int64Counter("geminga.bookie.reclaim.segments", metric.WithDescription("segments of the journal given back"))
 	m.moved, errs[18] = meter.Int64Counter("geminga.bookie.reclaim.bytes", metric.WithUnit("By"), metric.WithDescription("records copied out of sparse segments"))
 	m.repairs, errs[19] = meter.Int64Counter("geminga.bookie.repairs", metric.WithDescription("damaged replicas that began again with a snapshot of their leader"))
+	m.compares, errs[20] = meter.Int64Counter("geminga.bookie.compare.rounds", metric.WithDescription("times that the state of a replica was compared with the group's others"))
+	m.differs, errs[21] = meter.Int64Counter("geminga.bookie.compare.differences", metric.WithDescription("ledgers of which two replicas know something else at the same index of the log"))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -81,6 +85,9 @@ func (m *metrics) fetched(records, bytes int) {
 	m.fetches.Add(context.Background(), int64(records))
 	m.fetchSize.Add(context.Background(), int64(bytes))
 }
+
+func (m *metrics) compared()    { m.compares.Add(context.Background(), 1) }
+func (m *metrics) differ(n int) { m.differs.Add(context.Background(), int64(n)) }
 
 func (m *metrics) diverged() { m.drift.Add(context.Background(), 1) }
 

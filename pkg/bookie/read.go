@@ -106,6 +106,9 @@ func (r *reading) find(ctx context.Context) (body []byte, limit ledger.EntryID, 
 		return nil, 0, r.absent(ctx, at)
 	}
 	run := at.run
+	if r.group.fill.doubt.withholds(r.id) {
+		return nil, 0, fmt.Errorf("%w: the entries of ledger %d here are not yet known to be the right ones", ledger.ErrUnreadable, r.id)
+	}
 	if body, err = r.body(run); err != nil {
 		if errors.Is(err, journal.ErrCorrupt) {
 			r.group.repair(run.index)

@@ -35,6 +35,8 @@ type repairing struct {
 	deps groupDeps
 	info metadata.GroupInfo
 	ask  func(ctx context.Context, id string) (*bookiepb.StatusResponse, error)
+	// differed: it was stopped because its state was another than the majority's, so its own snapshots are good for nothing.
+	differed bool
 }
 
 // run tries until it is done, or ctx ends. Alone in its group, nobody can help.
@@ -91,6 +93,12 @@ func (r *repairing) from(ctx context.Context, peer string) error {
 		}
 	}
 	got, err := r.deps.links.fetchSnapshot(ctx, peer, r.info.ID, least, snaps)
+	if err != nil {
+		return err
+	}
+	if r.differed {
+		err = snaps.forget(got)
+	}
 	if err != nil {
 		return err
 	}
@@ -169,7 +177,7 @@ func (ls *links) fetchSnapshot(ctx context.Context, peer string, id ledger.Group
 	if err != nil {
 		return none, errors.Join(err, sink.Cancel())
 	}
-	return raft.SnapshotMeta{Index: head.LastLogIndex, Term: head.LastLogTerm}, sink.Close()
+	return raft.SnapshotMeta{ID: sink.ID(), Index: head.LastLogIndex, Term: head.LastLogTerm}, sink.Close()
 }
 
 // snapshotTimeout is how long a leader may take to make a snapshot and to send it.

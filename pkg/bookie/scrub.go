@@ -13,7 +13,8 @@ import (
 const scrubPause = time.Hour
 
 // scrubber reads the journal round after round at a bounded rate, and says what is damaged, before a reader or a restart
-// meets it. It stops no replica: a damaged one serves what is whole, and answers "unreadable" for the rest, until that is
+// meets it. Then it reads the ledgers, at the same rate, and compares their entries with the running checksums: bytes that
+// are whole may yet be others than those that the group has agreed on. Whether it has agreed, compareStates asks. It stops no replica: a damaged one serves what is whole, and answers "unreadable" for the rest, until that is
 // fetched from other replicas.
 //
 // A disk that hangs may hang it for ever. So Close waits for it politeClose long, and nothing else depends on it.
@@ -83,13 +84,17 @@ func (s *scrubber) round(ctx context.Context) {
 			return err
 		},
 	})
+	wrong := 0
+	for _, g := range s.b.groups.all() {
+		wrong += g.verifySums(ctx, s.b.opts.ScrubBytesPerSecond)
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && !errors.Is(err, journal.ErrClosed):
 		s.b.log.Error("the journal cannot be read in full", "error", err)
 	default:
 		s.b.metrics.scrubbed()
-		s.b.log.Info("scrubbed the journal", "bytes", n, "entries", check.entries, "damaged", places, "took", time.Since(begun))
+		s.b.log.Info("scrubbed the journal", "bytes", n, "entries", check.entries, "damaged", places, "wrong", wrong, "took", time.Since(begun))
 	}
 }
 

@@ -399,6 +399,25 @@ func (s *snapshotStore) add(k *snapshotSink) error {
 	return s.sweepLocked()
 }
 
+// forget removes all snapshots but one.
+func (s *snapshotStore) forget(but raft.SnapshotMeta) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	s.metas = slices.DeleteFunc(s.metas, func(m raft.SnapshotMeta) bool {
+		if m.ID == but.ID {
+			return false
+		}
+		err = errors.Join(err, s.fs.Remove(filepath.Join(s.dir, m.ID)))
+		delete(s.info, m.ID)
+		return true
+	})
+	if err = errors.Join(err, s.fs.SyncDir(s.dir)); err != nil {
+		return err
+	}
+	return s.sweepLocked()
+}
+
 // removeSnapshots deletes all snapshots of a group.
 func removeSnapshots(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)

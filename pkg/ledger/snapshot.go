@@ -31,21 +31,26 @@ func (m *Machine) AppendSnapshot(b []byte) []byte {
 	b = append(b, snapshotVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(len(m.ledgers)))
 	for id, st := range m.Ledgers() {
-		for _, v := range [...]uint64{
-			uint64(id), uint64(st.Owner), uint64(st.Epoch), uint64(st.Last), uint64(st.Bytes), st.Checksum, uint64(st.Summed),
-		} {
-			b = binary.BigEndian.AppendUint64(b, v)
-		}
-		var flags byte
-		if st.Fenced {
-			flags |= flagFenced
-		}
-		if st.Closed {
-			flags |= flagClosed
-		}
-		b = append(b, flags)
+		b = st.AppendTo(b, id)
 	}
 	return binary.BigEndian.AppendUint32(b, Checksum(b[start:]))
+}
+
+// AppendTo appends all that is known of a ledger to b. Equal states are equal bytes, and of one length.
+func (st *State) AppendTo(b []byte, id ID) []byte {
+	for _, v := range [...]uint64{
+		uint64(id), uint64(st.Owner), uint64(st.Epoch), uint64(st.Last), uint64(st.Bytes), st.Checksum, uint64(st.Summed),
+	} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	var flags byte
+	if st.Fenced {
+		flags |= flagFenced
+	}
+	if st.Closed {
+		flags |= flagClosed
+	}
+	return append(b, flags)
 }
 
 // Restore replaces the state of the machine by a snapshot. On an error, which is ErrUnreadable, nothing has changed.

@@ -1355,6 +1355,142 @@ func (x *Event) GetItem() *Item {
 	return nil
 }
 
+type CompareRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	ClusterId     string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareRequest) Reset() {
+	*x = CompareRequest{}
+	mi := &file_bookie_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareRequest) ProtoMessage() {}
+
+func (x *CompareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_bookie_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
+func (*CompareRequest) Descriptor() ([]byte, []int) {
+	return file_bookie_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CompareRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *CompareRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *CompareRequest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type CompareResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`            // first message: what has been applied here
+	There         bool                   `protobuf:"varint,5,opt,name=there,proto3" json:"there,omitempty"`            // first message: there was a state at the index that was asked for, of which this is the digest
+	Digest        uint64                 `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"`         // first message
+	Ledgers       []uint64               `protobuf:"varint,3,rep,packed,name=ledgers,proto3" json:"ledgers,omitempty"` // the others, ascending
+	Sums          []uint64               `protobuf:"fixed64,4,rep,packed,name=sums,proto3" json:"sums,omitempty"`      // one for each of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareResponse) Reset() {
+	*x = CompareResponse{}
+	mi := &file_bookie_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareResponse) ProtoMessage() {}
+
+func (x *CompareResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_bookie_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareResponse.ProtoReflect.Descriptor instead.
+func (*CompareResponse) Descriptor() ([]byte, []int) {
+	return file_bookie_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CompareResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CompareResponse) GetThere() bool {
+	if x != nil {
+		return x.There
+	}
+	return false
+}
+
+func (x *CompareResponse) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *CompareResponse) GetLedgers() []uint64 {
+	if x != nil {
+		return x.Ledgers
+	}
+	return nil
+}
+
+func (x *CompareResponse) GetSums() []uint64 {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
 type SnapshotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -1366,7 +1502,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_bookie_proto_msgTypes[20]
+	mi := &file_bookie_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1514,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[20]
+	mi := &file_bookie_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1527,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{20}
+	return file_bookie_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SnapshotRequest) GetGroup() uint32 {
@@ -1426,7 +1562,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_bookie_proto_msgTypes[21]
+	mi := &file_bookie_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1574,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[21]
+	mi := &file_bookie_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1587,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{21}
+	return file_bookie_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FetchRequest) GetGroup() uint32 {
@@ -1487,7 +1623,7 @@ type FetchRecord struct {
 
 func (x *FetchRecord) Reset() {
 	*x = FetchRecord{}
-	mi := &file_bookie_proto_msgTypes[22]
+	mi := &file_bookie_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1635,7 @@ func (x *FetchRecord) String() string {
 func (*FetchRecord) ProtoMessage() {}
 
 func (x *FetchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[22]
+	mi := &file_bookie_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1648,7 @@ func (x *FetchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRecord.ProtoReflect.Descriptor instead.
 func (*FetchRecord) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{22}
+	return file_bookie_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FetchRecord) GetIndex() uint64 {
@@ -1546,7 +1682,7 @@ type FetchResponse struct {
 
 func (x *FetchResponse) Reset() {
 	*x = FetchResponse{}
-	mi := &file_bookie_proto_msgTypes[23]
+	mi := &file_bookie_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1694,7 @@ func (x *FetchResponse) String() string {
 func (*FetchResponse) ProtoMessage() {}
 
 func (x *FetchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[23]
+	mi := &file_bookie_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1707,7 @@ func (x *FetchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
 func (*FetchResponse) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{23}
+	return file_bookie_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FetchResponse) GetData() []byte {
@@ -1607,7 +1743,7 @@ type RaftRequest struct {
 
 func (x *RaftRequest) Reset() {
 	*x = RaftRequest{}
-	mi := &file_bookie_proto_msgTypes[24]
+	mi := &file_bookie_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1755,7 @@ func (x *RaftRequest) String() string {
 func (*RaftRequest) ProtoMessage() {}
 
 func (x *RaftRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[24]
+	mi := &file_bookie_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1768,7 @@ func (x *RaftRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftRequest.ProtoReflect.Descriptor instead.
 func (*RaftRequest) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{24}
+	return file_bookie_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RaftRequest) GetId() uint64 {
@@ -1745,7 +1881,7 @@ type RaftResponse struct {
 
 func (x *RaftResponse) Reset() {
 	*x = RaftResponse{}
-	mi := &file_bookie_proto_msgTypes[25]
+	mi := &file_bookie_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1893,7 @@ func (x *RaftResponse) String() string {
 func (*RaftResponse) ProtoMessage() {}
 
 func (x *RaftResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[25]
+	mi := &file_bookie_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1906,7 @@ func (x *RaftResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftResponse.ProtoReflect.Descriptor instead.
 func (*RaftResponse) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{25}
+	return file_bookie_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RaftResponse) GetId() uint64 {
@@ -1884,7 +2020,7 @@ type RaftHeader struct {
 
 func (x *RaftHeader) Reset() {
 	*x = RaftHeader{}
-	mi := &file_bookie_proto_msgTypes[26]
+	mi := &file_bookie_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2032,7 @@ func (x *RaftHeader) String() string {
 func (*RaftHeader) ProtoMessage() {}
 
 func (x *RaftHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[26]
+	mi := &file_bookie_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2045,7 @@ func (x *RaftHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftHeader.ProtoReflect.Descriptor instead.
 func (*RaftHeader) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{26}
+	return file_bookie_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RaftHeader) GetProtocolVersion() int32 {
@@ -1947,7 +2083,7 @@ type RaftLog struct {
 
 func (x *RaftLog) Reset() {
 	*x = RaftLog{}
-	mi := &file_bookie_proto_msgTypes[27]
+	mi := &file_bookie_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2095,7 @@ func (x *RaftLog) String() string {
 func (*RaftLog) ProtoMessage() {}
 
 func (x *RaftLog) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[27]
+	mi := &file_bookie_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2108,7 @@ func (x *RaftLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftLog.ProtoReflect.Descriptor instead.
 func (*RaftLog) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{27}
+	return file_bookie_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RaftLog) GetIndex() uint64 {
@@ -2032,7 +2168,7 @@ type AppendEntries struct {
 
 func (x *AppendEntries) Reset() {
 	*x = AppendEntries{}
-	mi := &file_bookie_proto_msgTypes[28]
+	mi := &file_bookie_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2180,7 @@ func (x *AppendEntries) String() string {
 func (*AppendEntries) ProtoMessage() {}
 
 func (x *AppendEntries) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[28]
+	mi := &file_bookie_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2193,7 @@ func (x *AppendEntries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEntries.ProtoReflect.Descriptor instead.
 func (*AppendEntries) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{28}
+	return file_bookie_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AppendEntries) GetHeader() *RaftHeader {
@@ -2122,7 +2258,7 @@ type AppendEntriesResult struct {
 
 func (x *AppendEntriesResult) Reset() {
 	*x = AppendEntriesResult{}
-	mi := &file_bookie_proto_msgTypes[29]
+	mi := &file_bookie_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2270,7 @@ func (x *AppendEntriesResult) String() string {
 func (*AppendEntriesResult) ProtoMessage() {}
 
 func (x *AppendEntriesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[29]
+	mi := &file_bookie_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2283,7 @@ func (x *AppendEntriesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEntriesResult.ProtoReflect.Descriptor instead.
 func (*AppendEntriesResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{29}
+	return file_bookie_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AppendEntriesResult) GetHeader() *RaftHeader {
@@ -2199,7 +2335,7 @@ type RequestVote struct {
 
 func (x *RequestVote) Reset() {
 	*x = RequestVote{}
-	mi := &file_bookie_proto_msgTypes[30]
+	mi := &file_bookie_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2347,7 @@ func (x *RequestVote) String() string {
 func (*RequestVote) ProtoMessage() {}
 
 func (x *RequestVote) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[30]
+	mi := &file_bookie_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2360,7 @@ func (x *RequestVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestVote.ProtoReflect.Descriptor instead.
 func (*RequestVote) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{30}
+	return file_bookie_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RequestVote) GetHeader() *RaftHeader {
@@ -2281,7 +2417,7 @@ type RequestPreVote struct {
 
 func (x *RequestPreVote) Reset() {
 	*x = RequestPreVote{}
-	mi := &file_bookie_proto_msgTypes[31]
+	mi := &file_bookie_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2429,7 @@ func (x *RequestPreVote) String() string {
 func (*RequestPreVote) ProtoMessage() {}
 
 func (x *RequestPreVote) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[31]
+	mi := &file_bookie_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2442,7 @@ func (x *RequestPreVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestPreVote.ProtoReflect.Descriptor instead.
 func (*RequestPreVote) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{31}
+	return file_bookie_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RequestPreVote) GetHeader() *RaftHeader {
@@ -2349,7 +2485,7 @@ type VoteResult struct {
 
 func (x *VoteResult) Reset() {
 	*x = VoteResult{}
-	mi := &file_bookie_proto_msgTypes[32]
+	mi := &file_bookie_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2497,7 @@ func (x *VoteResult) String() string {
 func (*VoteResult) ProtoMessage() {}
 
 func (x *VoteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[32]
+	mi := &file_bookie_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2510,7 @@ func (x *VoteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VoteResult.ProtoReflect.Descriptor instead.
 func (*VoteResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{32}
+	return file_bookie_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VoteResult) GetHeader() *RaftHeader {
@@ -2414,7 +2550,7 @@ type TimeoutNow struct {
 
 func (x *TimeoutNow) Reset() {
 	*x = TimeoutNow{}
-	mi := &file_bookie_proto_msgTypes[33]
+	mi := &file_bookie_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2562,7 @@ func (x *TimeoutNow) String() string {
 func (*TimeoutNow) ProtoMessage() {}
 
 func (x *TimeoutNow) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[33]
+	mi := &file_bookie_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2575,7 @@ func (x *TimeoutNow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutNow.ProtoReflect.Descriptor instead.
 func (*TimeoutNow) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{33}
+	return file_bookie_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TimeoutNow) GetHeader() *RaftHeader {
@@ -2458,7 +2594,7 @@ type TimeoutNowResult struct {
 
 func (x *TimeoutNowResult) Reset() {
 	*x = TimeoutNowResult{}
-	mi := &file_bookie_proto_msgTypes[34]
+	mi := &file_bookie_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2606,7 @@ func (x *TimeoutNowResult) String() string {
 func (*TimeoutNowResult) ProtoMessage() {}
 
 func (x *TimeoutNowResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[34]
+	mi := &file_bookie_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2619,7 @@ func (x *TimeoutNowResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutNowResult.ProtoReflect.Descriptor instead.
 func (*TimeoutNowResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{34}
+	return file_bookie_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TimeoutNowResult) GetHeader() *RaftHeader {
@@ -2506,7 +2642,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_bookie_proto_msgTypes[35]
+	mi := &file_bookie_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2654,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[35]
+	mi := &file_bookie_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2667,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{35}
+	return file_bookie_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotChunk) GetGroup() uint32 {
@@ -2580,7 +2716,7 @@ type InstallSnapshotHead struct {
 
 func (x *InstallSnapshotHead) Reset() {
 	*x = InstallSnapshotHead{}
-	mi := &file_bookie_proto_msgTypes[36]
+	mi := &file_bookie_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2728,7 @@ func (x *InstallSnapshotHead) String() string {
 func (*InstallSnapshotHead) ProtoMessage() {}
 
 func (x *InstallSnapshotHead) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[36]
+	mi := &file_bookie_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2741,7 @@ func (x *InstallSnapshotHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallSnapshotHead.ProtoReflect.Descriptor instead.
 func (*InstallSnapshotHead) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{36}
+	return file_bookie_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InstallSnapshotHead) GetHeader() *RaftHeader {
@@ -2689,7 +2825,7 @@ type SnapshotResult struct {
 
 func (x *SnapshotResult) Reset() {
 	*x = SnapshotResult{}
-	mi := &file_bookie_proto_msgTypes[37]
+	mi := &file_bookie_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2837,7 @@ func (x *SnapshotResult) String() string {
 func (*SnapshotResult) ProtoMessage() {}
 
 func (x *SnapshotResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[37]
+	mi := &file_bookie_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2850,7 @@ func (x *SnapshotResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResult.ProtoReflect.Descriptor instead.
 func (*SnapshotResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{37}
+	return file_bookie_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotResult) GetHeader() *RaftHeader {
@@ -2831,7 +2967,18 @@ const file_bookie_proto_rawDesc = "" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x121\n" +
 	"\x06result\x18\x04 \x01(\v2\x19.geminga.bookie.v1.ResultR\x06result\"4\n" +
 	"\x05Event\x12+\n" +
-	"\x04item\x18\x01 \x01(\v2\x17.geminga.bookie.v1.ItemR\x04item\"\\\n" +
+	"\x04item\x18\x01 \x01(\v2\x17.geminga.bookie.v1.ItemR\x04item\"[\n" +
+	"\x0eCompareRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\x83\x01\n" +
+	"\x0fCompareResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +
+	"\x05there\x18\x05 \x01(\bR\x05there\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12\x18\n" +
+	"\aledgers\x18\x03 \x03(\x04R\aledgers\x12\x12\n" +
+	"\x04sums\x18\x04 \x03(\x06R\x04sums\"\\\n" +
 	"\x0fSnapshotRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1d\n" +
 	"\n" +
@@ -2978,12 +3125,13 @@ const file_bookie_proto_rawDesc = "" +
 	"\x03Get\x12\x1d.geminga.bookie.v1.GetRequest\x1a\x1e.geminga.bookie.v1.GetResponse\x12G\n" +
 	"\x04List\x12\x1e.geminga.bookie.v1.ListRequest\x1a\x1f.geminga.bookie.v1.ListResponse\x12M\n" +
 	"\x06Commit\x12 .geminga.bookie.v1.CommitRequest\x1a!.geminga.bookie.v1.CommitResponse\x12L\n" +
-	"\x05Watch\x12\x1f.geminga.bookie.v1.WatchRequest\x1a .geminga.bookie.v1.WatchResponse0\x012\xd1\x02\n" +
+	"\x05Watch\x12\x1f.geminga.bookie.v1.WatchRequest\x1a .geminga.bookie.v1.WatchResponse0\x012\xa5\x03\n" +
 	"\x04Raft\x12O\n" +
 	"\bExchange\x12\x1e.geminga.bookie.v1.RaftRequest\x1a\x1f.geminga.bookie.v1.RaftResponse(\x010\x01\x12V\n" +
 	"\x0fInstallSnapshot\x12 .geminga.bookie.v1.SnapshotChunk\x1a\x1f.geminga.bookie.v1.RaftResponse(\x01\x12L\n" +
 	"\x05Fetch\x12\x1f.geminga.bookie.v1.FetchRequest\x1a .geminga.bookie.v1.FetchResponse0\x01\x12R\n" +
-	"\bSnapshot\x12\".geminga.bookie.v1.SnapshotRequest\x1a .geminga.bookie.v1.SnapshotChunk0\x01B\x16Z\x14geminga/rpc/bookiepbb\x06proto3"
+	"\bSnapshot\x12\".geminga.bookie.v1.SnapshotRequest\x1a .geminga.bookie.v1.SnapshotChunk0\x01\x12R\n" +
+	"\aCompare\x12!.geminga.bookie.v1.CompareRequest\x1a\".geminga.bookie.v1.CompareResponse0\x01B\x16Z\x14geminga/rpc/bookiepbb\x06proto3"
 
 var (
 	file_bookie_proto_rawDescOnce sync.Once
@@ -2998,7 +3146,7 @@ func file_bookie_proto_rawDescGZIP() []byte {
 }
 
 var file_bookie_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_bookie_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_bookie_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_bookie_proto_goTypes = []any{
 	(Code)(0),                   // 0: geminga.bookie.v1.Code
 	(*Result)(nil),              // 1: geminga.bookie.v1.Result
@@ -3021,24 +3169,26 @@ var file_bookie_proto_goTypes = []any{
 	(*WatchRequest)(nil),        // 18: geminga.bookie.v1.WatchRequest
 	(*WatchResponse)(nil),       // 19: geminga.bookie.v1.WatchResponse
 	(*Event)(nil),               // 20: geminga.bookie.v1.Event
-	(*SnapshotRequest)(nil),     // 21: geminga.bookie.v1.SnapshotRequest
-	(*FetchRequest)(nil),        // 22: geminga.bookie.v1.FetchRequest
-	(*FetchRecord)(nil),         // 23: geminga.bookie.v1.FetchRecord
-	(*FetchResponse)(nil),       // 24: geminga.bookie.v1.FetchResponse
-	(*RaftRequest)(nil),         // 25: geminga.bookie.v1.RaftRequest
-	(*RaftResponse)(nil),        // 26: geminga.bookie.v1.RaftResponse
-	(*RaftHeader)(nil),          // 27: geminga.bookie.v1.RaftHeader
-	(*RaftLog)(nil),             // 28: geminga.bookie.v1.RaftLog
-	(*AppendEntries)(nil),       // 29: geminga.bookie.v1.AppendEntries
-	(*AppendEntriesResult)(nil), // 30: geminga.bookie.v1.AppendEntriesResult
-	(*RequestVote)(nil),         // 31: geminga.bookie.v1.RequestVote
-	(*RequestPreVote)(nil),      // 32: geminga.bookie.v1.RequestPreVote
-	(*VoteResult)(nil),          // 33: geminga.bookie.v1.VoteResult
-	(*TimeoutNow)(nil),          // 34: geminga.bookie.v1.TimeoutNow
-	(*TimeoutNowResult)(nil),    // 35: geminga.bookie.v1.TimeoutNowResult
-	(*SnapshotChunk)(nil),       // 36: geminga.bookie.v1.SnapshotChunk
-	(*InstallSnapshotHead)(nil), // 37: geminga.bookie.v1.InstallSnapshotHead
-	(*SnapshotResult)(nil),      // 38: geminga.bookie.v1.SnapshotResult
+	(*CompareRequest)(nil),      // 21: geminga.bookie.v1.CompareRequest
+	(*CompareResponse)(nil),     // 22: geminga.bookie.v1.CompareResponse
+	(*SnapshotRequest)(nil),     // 23: geminga.bookie.v1.SnapshotRequest
+	(*FetchRequest)(nil),        // 24: geminga.bookie.v1.FetchRequest
+	(*FetchRecord)(nil),         // 25: geminga.bookie.v1.FetchRecord
+	(*FetchResponse)(nil),       // 26: geminga.bookie.v1.FetchResponse
+	(*RaftRequest)(nil),         // 27: geminga.bookie.v1.RaftRequest
+	(*RaftResponse)(nil),        // 28: geminga.bookie.v1.RaftResponse
+	(*RaftHeader)(nil),          // 29: geminga.bookie.v1.RaftHeader
+	(*RaftLog)(nil),             // 30: geminga.bookie.v1.RaftLog
+	(*AppendEntries)(nil),       // 31: geminga.bookie.v1.AppendEntries
+	(*AppendEntriesResult)(nil), // 32: geminga.bookie.v1.AppendEntriesResult
+	(*RequestVote)(nil),         // 33: geminga.bookie.v1.RequestVote
+	(*RequestPreVote)(nil),      // 34: geminga.bookie.v1.RequestPreVote
+	(*VoteResult)(nil),          // 35: geminga.bookie.v1.VoteResult
+	(*TimeoutNow)(nil),          // 36: geminga.bookie.v1.TimeoutNow
+	(*TimeoutNowResult)(nil),    // 37: geminga.bookie.v1.TimeoutNowResult
+	(*SnapshotChunk)(nil),       // 38: geminga.bookie.v1.SnapshotChunk
+	(*InstallSnapshotHead)(nil), // 39: geminga.bookie.v1.InstallSnapshotHead
+	(*SnapshotResult)(nil),      // 40: geminga.bookie.v1.SnapshotResult
 }
 var file_bookie_proto_depIdxs = []int32{
 	0,  // 0: geminga.bookie.v1.Result.code:type_name -> geminga.bookie.v1.Code
@@ -3055,27 +3205,27 @@ var file_bookie_proto_depIdxs = []int32{
 	20, // 11: geminga.bookie.v1.WatchResponse.events:type_name -> geminga.bookie.v1.Event
 	1,  // 12: geminga.bookie.v1.WatchResponse.result:type_name -> geminga.bookie.v1.Result
 	11, // 13: geminga.bookie.v1.Event.item:type_name -> geminga.bookie.v1.Item
-	23, // 14: geminga.bookie.v1.FetchRequest.records:type_name -> geminga.bookie.v1.FetchRecord
-	29, // 15: geminga.bookie.v1.RaftRequest.append_entries:type_name -> geminga.bookie.v1.AppendEntries
-	31, // 16: geminga.bookie.v1.RaftRequest.request_vote:type_name -> geminga.bookie.v1.RequestVote
-	32, // 17: geminga.bookie.v1.RaftRequest.request_pre_vote:type_name -> geminga.bookie.v1.RequestPreVote
-	34, // 18: geminga.bookie.v1.RaftRequest.timeout_now:type_name -> geminga.bookie.v1.TimeoutNow
-	30, // 19: geminga.bookie.v1.RaftResponse.append_entries:type_name -> geminga.bookie.v1.AppendEntriesResult
-	33, // 20: geminga.bookie.v1.RaftResponse.request_vote:type_name -> geminga.bookie.v1.VoteResult
-	33, // 21: geminga.bookie.v1.RaftResponse.request_pre_vote:type_name -> geminga.bookie.v1.VoteResult
-	35, // 22: geminga.bookie.v1.RaftResponse.timeout_now:type_name -> geminga.bookie.v1.TimeoutNowResult
-	38, // 23: geminga.bookie.v1.RaftResponse.install_snapshot:type_name -> geminga.bookie.v1.SnapshotResult
-	27, // 24: geminga.bookie.v1.AppendEntries.header:type_name -> geminga.bookie.v1.RaftHeader
-	28, // 25: geminga.bookie.v1.AppendEntries.entries:type_name -> geminga.bookie.v1.RaftLog
-	27, // 26: geminga.bookie.v1.AppendEntriesResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	27, // 27: geminga.bookie.v1.RequestVote.header:type_name -> geminga.bookie.v1.RaftHeader
-	27, // 28: geminga.bookie.v1.RequestPreVote.header:type_name -> geminga.bookie.v1.RaftHeader
-	27, // 29: geminga.bookie.v1.VoteResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	27, // 30: geminga.bookie.v1.TimeoutNow.header:type_name -> geminga.bookie.v1.RaftHeader
-	27, // 31: geminga.bookie.v1.TimeoutNowResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	37, // 32: geminga.bookie.v1.SnapshotChunk.head:type_name -> geminga.bookie.v1.InstallSnapshotHead
-	27, // 33: geminga.bookie.v1.InstallSnapshotHead.header:type_name -> geminga.bookie.v1.RaftHeader
-	27, // 34: geminga.bookie.v1.SnapshotResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	25, // 14: geminga.bookie.v1.FetchRequest.records:type_name -> geminga.bookie.v1.FetchRecord
+	31, // 15: geminga.bookie.v1.RaftRequest.append_entries:type_name -> geminga.bookie.v1.AppendEntries
+	33, // 16: geminga.bookie.v1.RaftRequest.request_vote:type_name -> geminga.bookie.v1.RequestVote
+	34, // 17: geminga.bookie.v1.RaftRequest.request_pre_vote:type_name -> geminga.bookie.v1.RequestPreVote
+	36, // 18: geminga.bookie.v1.RaftRequest.timeout_now:type_name -> geminga.bookie.v1.TimeoutNow
+	32, // 19: geminga.bookie.v1.RaftResponse.append_entries:type_name -> geminga.bookie.v1.AppendEntriesResult
+	35, // 20: geminga.bookie.v1.RaftResponse.request_vote:type_name -> geminga.bookie.v1.VoteResult
+	35, // 21: geminga.bookie.v1.RaftResponse.request_pre_vote:type_name -> geminga.bookie.v1.VoteResult
+	37, // 22: geminga.bookie.v1.RaftResponse.timeout_now:type_name -> geminga.bookie.v1.TimeoutNowResult
+	40, // 23: geminga.bookie.v1.RaftResponse.install_snapshot:type_name -> geminga.bookie.v1.SnapshotResult
+	29, // 24: geminga.bookie.v1.AppendEntries.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 25: geminga.bookie.v1.AppendEntries.entries:type_name -> geminga.bookie.v1.RaftLog
+	29, // 26: geminga.bookie.v1.AppendEntriesResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	29, // 27: geminga.bookie.v1.RequestVote.header:type_name -> geminga.bookie.v1.RaftHeader
+	29, // 28: geminga.bookie.v1.RequestPreVote.header:type_name -> geminga.bookie.v1.RaftHeader
+	29, // 29: geminga.bookie.v1.VoteResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	29, // 30: geminga.bookie.v1.TimeoutNow.header:type_name -> geminga.bookie.v1.RaftHeader
+	29, // 31: geminga.bookie.v1.TimeoutNowResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	39, // 32: geminga.bookie.v1.SnapshotChunk.head:type_name -> geminga.bookie.v1.InstallSnapshotHead
+	29, // 33: geminga.bookie.v1.InstallSnapshotHead.header:type_name -> geminga.bookie.v1.RaftHeader
+	29, // 34: geminga.bookie.v1.SnapshotResult.header:type_name -> geminga.bookie.v1.RaftHeader
 	2,  // 35: geminga.bookie.v1.Bookie.Append:input_type -> geminga.bookie.v1.AppendRequest
 	4,  // 36: geminga.bookie.v1.Bookie.Execute:input_type -> geminga.bookie.v1.ExecuteRequest
 	6,  // 37: geminga.bookie.v1.Bookie.Read:input_type -> geminga.bookie.v1.ReadRequest
@@ -3084,24 +3234,26 @@ var file_bookie_proto_depIdxs = []int32{
 	14, // 40: geminga.bookie.v1.Metadata.List:input_type -> geminga.bookie.v1.ListRequest
 	16, // 41: geminga.bookie.v1.Metadata.Commit:input_type -> geminga.bookie.v1.CommitRequest
 	18, // 42: geminga.bookie.v1.Metadata.Watch:input_type -> geminga.bookie.v1.WatchRequest
-	25, // 43: geminga.bookie.v1.Raft.Exchange:input_type -> geminga.bookie.v1.RaftRequest
-	36, // 44: geminga.bookie.v1.Raft.InstallSnapshot:input_type -> geminga.bookie.v1.SnapshotChunk
-	22, // 45: geminga.bookie.v1.Raft.Fetch:input_type -> geminga.bookie.v1.FetchRequest
-	21, // 46: geminga.bookie.v1.Raft.Snapshot:input_type -> geminga.bookie.v1.SnapshotRequest
-	3,  // 47: geminga.bookie.v1.Bookie.Append:output_type -> geminga.bookie.v1.AppendResponse
-	5,  // 48: geminga.bookie.v1.Bookie.Execute:output_type -> geminga.bookie.v1.ExecuteResponse
-	7,  // 49: geminga.bookie.v1.Bookie.Read:output_type -> geminga.bookie.v1.ReadResponse
-	10, // 50: geminga.bookie.v1.Bookie.Status:output_type -> geminga.bookie.v1.StatusResponse
-	13, // 51: geminga.bookie.v1.Metadata.Get:output_type -> geminga.bookie.v1.GetResponse
-	15, // 52: geminga.bookie.v1.Metadata.List:output_type -> geminga.bookie.v1.ListResponse
-	17, // 53: geminga.bookie.v1.Metadata.Commit:output_type -> geminga.bookie.v1.CommitResponse
-	19, // 54: geminga.bookie.v1.Metadata.Watch:output_type -> geminga.bookie.v1.WatchResponse
-	26, // 55: geminga.bookie.v1.Raft.Exchange:output_type -> geminga.bookie.v1.RaftResponse
-	26, // 56: geminga.bookie.v1.Raft.InstallSnapshot:output_type -> geminga.bookie.v1.RaftResponse
-	24, // 57: geminga.bookie.v1.Raft.Fetch:output_type -> geminga.bookie.v1.FetchResponse
-	36, // 58: geminga.bookie.v1.Raft.Snapshot:output_type -> geminga.bookie.v1.SnapshotChunk
-	47, // [47:59] is the sub-list for method output_type
-	35, // [35:47] is the sub-list for method input_type
+	27, // 43: geminga.bookie.v1.Raft.Exchange:input_type -> geminga.bookie.v1.RaftRequest
+	38, // 44: geminga.bookie.v1.Raft.InstallSnapshot:input_type -> geminga.bookie.v1.SnapshotChunk
+	24, // 45: geminga.bookie.v1.Raft.Fetch:input_type -> geminga.bookie.v1.FetchRequest
+	23, // 46: geminga.bookie.v1.Raft.Snapshot:input_type -> geminga.bookie.v1.SnapshotRequest
+	21, // 47: geminga.bookie.v1.Raft.Compare:input_type -> geminga.bookie.v1.CompareRequest
+	3,  // 48: geminga.bookie.v1.Bookie.Append:output_type -> geminga.bookie.v1.AppendResponse
+	5,  // 49: geminga.bookie.v1.Bookie.Execute:output_type -> geminga.bookie.v1.ExecuteResponse
+	7,  // 50: geminga.bookie.v1.Bookie.Read:output_type -> geminga.bookie.v1.ReadResponse
+	10, // 51: geminga.bookie.v1.Bookie.Status:output_type -> geminga.bookie.v1.StatusResponse
+	13, // 52: geminga.bookie.v1.Metadata.Get:output_type -> geminga.bookie.v1.GetResponse
+	15, // 53: geminga.bookie.v1.Metadata.List:output_type -> geminga.bookie.v1.ListResponse
+	17, // 54: geminga.bookie.v1.Metadata.Commit:output_type -> geminga.bookie.v1.CommitResponse
+	19, // 55: geminga.bookie.v1.Metadata.Watch:output_type -> geminga.bookie.v1.WatchResponse
+	28, // 56: geminga.bookie.v1.Raft.Exchange:output_type -> geminga.bookie.v1.RaftResponse
+	28, // 57: geminga.bookie.v1.Raft.InstallSnapshot:output_type -> geminga.bookie.v1.RaftResponse
+	26, // 58: geminga.bookie.v1.Raft.Fetch:output_type -> geminga.bookie.v1.FetchResponse
+	38, // 59: geminga.bookie.v1.Raft.Snapshot:output_type -> geminga.bookie.v1.SnapshotChunk
+	22, // 60: geminga.bookie.v1.Raft.Compare:output_type -> geminga.bookie.v1.CompareResponse
+	48, // [48:61] is the sub-list for method output_type
+	35, // [35:48] is the sub-list for method input_type
 	35, // [35:35] is the sub-list for extension type_name
 	35, // [35:35] is the sub-list for extension extendee
 	0,  // [0:35] is the sub-list for field type_name
@@ -3112,13 +3264,13 @@ func file_bookie_proto_init() {
 	if File_bookie_proto != nil {
 		return
 	}
-	file_bookie_proto_msgTypes[24].OneofWrappers = []any{
+	file_bookie_proto_msgTypes[26].OneofWrappers = []any{
 		(*RaftRequest_AppendEntries)(nil),
 		(*RaftRequest_RequestVote)(nil),
 		(*RaftRequest_RequestPreVote)(nil),
 		(*RaftRequest_TimeoutNow)(nil),
 	}
-	file_bookie_proto_msgTypes[25].OneofWrappers = []any{
+	file_bookie_proto_msgTypes[27].OneofWrappers = []any{
 		(*RaftResponse_AppendEntries)(nil),
 		(*RaftResponse_RequestVote)(nil),
 		(*RaftResponse_RequestPreVote)(nil),
@@ -3131,7 +3283,7 @@ func file_bookie_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bookie_proto_rawDesc), len(file_bookie_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

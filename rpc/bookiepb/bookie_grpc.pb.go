@@ -486,6 +486,7 @@ const (
 	Raft_InstallSnapshot_FullMethodName = "/geminga.bookie.v1.Raft/InstallSnapshot"
 	Raft_Fetch_FullMethodName           = "/geminga.bookie.v1.Raft/Fetch"
 	Raft_Snapshot_FullMethodName        = "/geminga.bookie.v1.Raft/Snapshot"
+	Raft_Compare_FullMethodName         = "/geminga.bookie.v1.Raft/Compare"
 )
 
 // RaftClient is the client API for Raft service.
@@ -502,6 +503,9 @@ type RaftClient interface {
 	// Snapshot sends a snapshot of a group, by its leader only, which a quorum has confirmed since the request came. It is of
 	// no earlier index than asked for; FAILED_PRECONDITION says that this is not possible here, or not yet.
 	Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotChunk], error)
+	// Compare sends a digest of the state of a group as it is at an index of the log, for which it waits a little, then the
+	// digests of its ledgers. Replicas that have applied the same log answer the same.
+	Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompareResponse], error)
 }
 
 type raftClient struct {
@@ -576,6 +580,25 @@ func (c *raftClient) Snapshot(ctx context.Context, in *SnapshotRequest, opts ...
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Raft_SnapshotClient = grpc.ServerStreamingClient[SnapshotChunk]
 
+func (c *raftClient) Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompareResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[4], Raft_Compare_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CompareRequest, CompareResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Raft_CompareClient = grpc.ServerStreamingClient[CompareResponse]
+
 // RaftServer is the server API for Raft service.
 // All implementations must embed UnimplementedRaftServer
 // for forward compatibility.
@@ -590,6 +613,9 @@ type RaftServer interface {
 	// Snapshot sends a snapshot of a group, by its leader only, which a quorum has confirmed since the request came. It is of
 	// no earlier index than asked for; FAILED_PRECONDITION says that this is not possible here, or not yet.
 	Snapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotChunk]) error
+	// Compare sends a digest of the state of a group as it is at an index of the log, for which it waits a little, then the
+	// digests of its ledgers. Replicas that have applied the same log answer the same.
+	Compare(*CompareRequest, grpc.ServerStreamingServer[CompareResponse]) error
 	mustEmbedUnimplementedRaftServer()
 }
 
@@ -611,6 +637,9 @@ func (UnimplementedRaftServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[F
 }
 func (UnimplementedRaftServer) Snapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotChunk]) error {
 	return status.Error(codes.Unimplemented, "method Snapshot not implemented")
+}
+func (UnimplementedRaftServer) Compare(*CompareRequest, grpc.ServerStreamingServer[CompareResponse]) error {
+	return status.Error(codes.Unimplemented, "method Compare not implemented")
 }
 func (UnimplementedRaftServer) mustEmbedUnimplementedRaftServer() {}
 func (UnimplementedRaftServer) testEmbeddedByValue()              {}
@@ -669,6 +698,17 @@ func _Raft_Snapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Raft_SnapshotServer = grpc.ServerStreamingServer[SnapshotChunk]
 
+func _Raft_Compare_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CompareRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RaftServer).Compare(m, &grpc.GenericServerStream[CompareRequest, CompareResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Raft_CompareServer = grpc.ServerStreamingServer[CompareResponse]
+
 // Raft_ServiceDesc is the grpc.ServiceDesc for Raft service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -696,6 +736,11 @@ var Raft_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Snapshot",
 			Handler:       _Raft_Snapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Compare",
+			Handler:       _Raft_Compare_Handler,
 			ServerStreams: true,
 		},
 	},
