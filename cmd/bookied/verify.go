@@ -8,7 +8,7 @@ import (
 )
 
 // verify checks everything: a table of the damage and a summary, or with --json one document. The exit code is 1 when
-// there is damage.
+// there is damage in what may be needed.
 func (t tool) verify(ctx context.Context, args []string) error {
 	flags := t.flags("verify")
 	return t.with(ctx, flags, args, func(d *bookie.Offline) error {
@@ -29,7 +29,8 @@ func (t tool) verify(ctx context.Context, args []string) error {
 }
 
 func (t tool) report(r *bookie.VerifyReport) error {
-	if !r.Clean {
+	places := 0
+	if len(r.Damage) > 0 {
 		tb := t.table("FILE", "OFFSET", "GROUP", "INDEX", "LEDGER", "ENTRY", "REASON")
 		for _, d := range r.Damage {
 			group, index, ledger, entry := any(d.Group), any(d.Index), any(""), any("")
@@ -42,7 +43,13 @@ func (t tool) report(r *bookie.VerifyReport) error {
 			if d.Ledger != nil && d.Entry != nil {
 				ledger, entry = *d.Ledger, *d.Entry
 			}
-			tb.add(d.File, d.Offset, group, index, ledger, entry, d.Reason)
+			reason := d.Reason
+			if d.Superseded {
+				reason += " (superseded: the record is held elsewhere)"
+			} else {
+				places++
+			}
+			tb.add(d.File, d.Offset, group, index, ledger, entry, reason)
 		}
 		if err := tb.flush(); err != nil {
 			return err
@@ -56,7 +63,7 @@ func (t tool) report(r *bookie.VerifyReport) error {
 	if r.Clean {
 		fmt.Fprintln(t.out, "clean")
 	} else {
-		fmt.Fprintf(t.out, "%d damaged places\n", len(r.Damage))
+		fmt.Fprintf(t.out, "%d damaged places\n", places)
 	}
 	return nil
 }

@@ -132,4 +132,13 @@ func TestDamagedRecordIsFetched(t *testing.T) {
 	if err != nil || dead == 0 {
 		t.Errorf("%d places are damaged on the disk: %v", dead, err)
 	}
+	c.stop(victim)
+	d := c.offline(t, victim)
+	r, err := d.Verify()
+	if err != nil || !r.Clean || len(r.Damage) < dead || !r.Damage[0].Superseded {
+		t.Errorf("offline: %+v, %v", r, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
 }

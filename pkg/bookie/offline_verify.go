@@ -3,6 +3,7 @@ package bookie
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/hashicorp/raft"
 
@@ -20,6 +21,8 @@ type Damage struct {
 	Ledger  *ledger.ID      `json:"ledger,omitempty"`
 	Entry   *ledger.EntryID `json:"entry,omitempty"`
 	Reason  string          `json:"reason"`
+	// Superseded: the group holds the record elsewhere, since it was copied or fetched. These bytes wait for their segment to go.
+	Superseded bool `json:"superseded,omitempty"`
 }
 
 // Torn is a write that was under way when the process died. It was never answered, and goes when the bookie starts.
@@ -30,7 +33,7 @@ type Torn struct {
 
 // VerifyReport is what Verify found.
 type VerifyReport struct {
-	Clean          bool     `json:"clean"`
+	Clean          bool     `json:"clean"` // all damage is superseded, if there is any
 	Segments       int      `json:"segments"`
 	Batches        int      `json:"batches"`
 	Records        int      `json:"records"`      // entries of group logs, in the journal
@@ -67,6 +70,9 @@ func (d *Offline) Verify() (*VerifyReport, error) {
 		})
 	}
 	r.Damage = append(r.Damage, d.entries.damage...)
+	for i := range r.Damage {
+		r.Damage[i].Superseded = d.superseded(&r.Damage[i])
+	}
 	for _, g := range d.journal.Groups() {
 		if err := d.verifySnapshots(ledger.GroupID(g.ID), r); err != nil {
 			return nil, err
@@ -77,8 +83,18 @@ func (d *Offline) Verify() (*VerifyReport, error) {
 			return nil, err
 		}
 	}
-	r.Clean = len(r.Damage) == 0
+	r.Clean = !slices.ContainsFunc(r.Damage, func(d Damage) bool { return !d.Superseded })
 	return r, nil
+}
+
+// superseded says that damage in the journal is not in the record that is held under its index. What hides whose it is, or
+// where the group's record is, may be needed.
+func (d *Offline) superseded(x *Damage) bool {
+	p, known := d.journal.Place(uint32(x.Group), x.Index)
+	if x.Index == 0 || !known {
+		return false
+	}
+	return p.Segment != x.Segment || x.Offset < p.Offset || x.Offset >= p.Offset+int64(p.Length)
 }
 
 // verifySnapshots compares the checksums of a group's snapshots.
