@@ -104,10 +104,10 @@ func (b *Bookie) open() error {
 		return fmt.Errorf("journal in %s: %w", o.Journal.Dir, err)
 	}
 	b.book = openAddressBook(o.FS, o.DataDir, b.cluster.Metadata, b.log)
-	b.conns = newConns()
+	b.conns = newConns(o.Dial)
 	b.links = newLinks(b.self, b.book, b.conns, b.log)
 	b.links.lost = (&deaths{
-		ctx: b.ctx, after: o.Raft.RefusedAfter, find: b.book.address, dial: dialTCP, died: b.succeed, start: b.work.start,
+		ctx: b.ctx, after: o.Raft.RefusedAfter, find: b.book.address, dial: o.Dial, died: b.succeed, start: b.work.start,
 		suspect: map[string]bool{},
 	}).lost
 	b.client = newMetaClient(b.self, b.cluster, b.book, b.conns)

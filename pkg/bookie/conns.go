@@ -1,6 +1,8 @@
 package bookie
 
 import (
+	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -11,14 +13,19 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+}
+
 // conns holds one gRPC connection for each address. gRPC connects when it is first used and again when it broke.
 type conns struct {
+	dial   Dial
 	mu     sync.Mutex
 	closed bool
 	byAddr map[string]*grpc.ClientConn
 }
 
-func newConns() *conns { return &conns{byAddr: map[string]*grpc.ClientConn{}} }
+func newConns(dial Dial) *conns { return &conns{dial: dial, byAddr: map[string]*grpc.ClientConn{}} }
 
 func (c *conns) get(addr string) (*grpc.ClientConn, error) {
 	c.mu.Lock()
@@ -31,6 +38,7 @@ func (c *conns) get(addr string) (*grpc.ClientConn, error) {
 	}
 	options := append(bookiepb.ClientOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(c.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 3 * time.Second,

@@ -3,7 +3,6 @@ package bookie
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"syscall"
@@ -22,7 +21,7 @@ type deaths struct {
 	ctx   context.Context
 	after time.Duration // for how long connections must be refused; negative: never
 	find  func(peer string) (addr string, ok bool)
-	dial  func(ctx context.Context, addr string) error
+	dial  Dial
 	died  func(peer string)      // called once for each death, on the goroutine that found it
 	start func(func()) (ok bool) // runs something on a goroutine of its own
 
@@ -55,7 +54,7 @@ func (d *deaths) refuses(peer string) bool {
 	defer tick.Stop()
 	for {
 		addr, ok := d.find(peer)
-		if !ok || !errors.Is(d.dial(d.ctx, addr), syscall.ECONNREFUSED) {
+		if !ok || !d.refused(addr) {
 			return false
 		}
 		if time.Since(start) >= d.after {
@@ -69,13 +68,15 @@ func (d *deaths) refuses(peer string) bool {
 	}
 }
 
-func dialTCP(ctx context.Context, addr string) error {
-	dialer := net.Dialer{Timeout: time.Second}
-	c, err := dialer.DialContext(ctx, "tcp", addr)
+// refused dials once. What it connects to hears nothing.
+func (d *deaths) refused(addr string) bool {
+	ctx, cancel := context.WithTimeout(d.ctx, time.Second)
+	defer cancel()
+	c, err := d.dial(ctx, addr)
 	if err == nil {
 		_ = c.Close() // nothing was sent
 	}
-	return err
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // succeed lets the replicas whose leader has died stand for election, one after the other in the order of their group's

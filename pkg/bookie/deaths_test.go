@@ -3,6 +3,7 @@ package bookie
 import (
 	"context"
 	"errors"
+	"net"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -37,9 +38,13 @@ func TestDeaths(t *testing.T) {
 				d := deaths{
 					ctx: t.Context(), after: c.after, start: life.start, suspect: map[string]bool{},
 					find: func(string) (string, bool) { return "somewhere", !c.unknown },
-					dial: func(context.Context, string) error {
+					dial: func(context.Context, string) (net.Conn, error) {
 						dials++
-						return c.answers[min(dials, len(c.answers))-1]
+						if err := c.answers[min(dials, len(c.answers))-1]; err != nil {
+							return nil, err
+						}
+						conn, _ := net.Pipe()
+						return conn, nil
 					},
 					died: func(peer string) {
 						if peer != "b" {

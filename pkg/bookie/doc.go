@@ -81,5 +81,7 @@
 //   - The store is not monotonic in raft's sense, or raft would empty the log after each snapshot that it installs, what it
 //     acknowledged since included. A gap before an append says that the log is to go (journalStore.StoreLogs).
 //   - The log is kept from the older of two snapshots on. A second one of the same index lets it go (snapshotStore).
+//   - A call of a leader is compared with the log only where it goes beyond what is applied: raft refuses one that continues
+//     a compacted entry, and two replicas that have compacted differently could refuse each other for ever (strip, TestSimulation).
 //   - The preferred replica of a group has the shorter election timeout, and gets the lead back after it was away.
 package bookie

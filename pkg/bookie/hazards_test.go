@@ -41,7 +41,7 @@ func (s *slowLog) StoreLogs(logs []*raft.Log) error {
 func TestHeartbeatWaitsForTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		conns := newConns()
+		conns := newConns(dialTCP)
 		links := newLinks(identity{clusterID: "c", bookieID: "a"}, openAddressBook(vfs.NewMem(), "/data", nil, log), conns, log)
 		defer conns.close()
 		defer links.close()

@@ -84,7 +84,7 @@ func testLinks(t *testing.T, b Member) *links {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	book := openAddressBook(vfs.NewMem(), "/data", []Member{{ID: "a", Address: "nowhere"}, b}, log)
-	conns := newConns()
+	conns := newConns(dialTCP)
 	ls := newLinks(identity{clusterID: "test", bookieID: "a"}, book, conns, log)
 	t.Cleanup(func() {
 		ls.close()

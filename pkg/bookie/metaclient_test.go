@@ -51,7 +51,7 @@ func TestMetaClientAsksAgain(t *testing.T) {
 			go func() { served <- server.Serve(l) }()
 			defer func() { server.Stop(); <-served }()
 
-			conns := newConns()
+			conns := newConns(dialTCP)
 			defer conns.close()
 			client := &metaClient{
 				members: []string{"a"}, conns: conns,

@@ -1,6 +1,7 @@
 package bookie
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ type Options struct {
 	ListenAddress     string       // host:port
 	Listener          net.Listener // used instead of ListenAddress when set; the bookie closes it
 	AdvertisedAddress string       // what others dial; default the address listened on
+	Dial              Dial         // how other bookies are reached; default TCP
 	Rack              string       // what fails together with it: replicas are spread over racks. Empty: a rack of its own
 
 	Journal JournalOptions
@@ -68,6 +70,9 @@ type Options struct {
 	MeterProvider metric.MeterProvider
 }
 
+// Dial connects to an address. An error that is ECONNREFUSED says that nobody listens there.
+type Dial = func(ctx context.Context, addr string) (net.Conn, error)
+
 // JournalOptions are passed on to the journal.
 type JournalOptions struct {
 	Dir          string        // default DataDir/journal
@@ -99,6 +104,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	setDefault(&o.MetadataDir, filepath.Join(o.DataDir, "metadata"))
 	setDefault(&o.Journal.Dir, filepath.Join(o.DataDir, "journal"))
+	if o.Dial == nil {
+		o.Dial = dialTCP
+	}
 	setDefault(&o.LedgerGroupsPerBookie, 1)
 	setDefault(&o.ReplicationFactor, 3)
 	setDefault(&o.ReplaceAfter, 5*time.Minute)

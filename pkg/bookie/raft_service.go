@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -101,6 +102,9 @@ func (s *raftService) serve(ctx context.Context, req *bookiepb.RaftRequest) (any
 	command, err := requestFromPB(req)
 	if err != nil {
 		return nil, err
+	}
+	if call, ok := command.(*raft.AppendEntriesRequest); ok {
+		t.strip(call)
 	}
 	return t.serve(ctx, command, nil, s.opts.RPCTimeout)
 }

@@ -259,7 +259,7 @@ func TestFailedReplicaIsSilent(t *testing.T) {
 	if err := s.DeleteRange(1, 2); err == nil {
 		t.Error("a failed store deletes")
 	}
-	links := newLinks(identity{clusterID: "c", bookieID: "a"}, nil, newConns(), nil)
+	links := newLinks(identity{clusterID: "c", bookieID: "a"}, nil, newConns(nil), nil)
 	defer links.close()
 	tr := newTransport(1, links, h, RaftOptions{RPCTimeout: time.Second})
 	if err := tr.RequestVote("b", "b", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{}); !errors.Is(err, errStopped) {
@@ -273,7 +273,7 @@ func TestFailedReplicaIsSilent(t *testing.T) {
 // An answer that raft gives while the replica fails does not leave it.
 func TestAnswerAfterFailureIsDropped(t *testing.T) {
 	h := newHealth(nil)
-	links := newLinks(identity{clusterID: "c", bookieID: "a"}, nil, newConns(), nil)
+	links := newLinks(identity{clusterID: "c", bookieID: "a"}, nil, newConns(nil), nil)
 	defer links.close()
 	tr := newTransport(1, links, h, RaftOptions{RPCTimeout: time.Second})
 	go func() {
