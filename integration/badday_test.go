@@ -16,6 +16,8 @@ import (
 	"github.com/apache/pulsar-client-go/pulsar"
 
 	"geminga/integration/harness"
+	"geminga/integration/torture"
+	"geminga/rpc/pulsarpb"
 )
 
 // exits starts a process that must end by itself with code 1, and returns the last line it wrote.
@@ -294,6 +296,86 @@ func refuses(ctx context.Context, t *testing.T, bookie *harness.Proc) {
 		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatal("the bookie goes on taking entries")
+		}
+	}
+}
+
+// Clients that take all connections there are leave descriptors for the rest of the broker: it is healthy, makes topics and
+// serves those who are there; and who leaves makes room.
+func TestClientsLeaveDescriptors(t *testing.T) {
+	const files, clients = 600, 700
+	p, url, err := harness.NewStandalone(harness.Options{Bin: *binDir, Dir: workDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files)}, p.Args...)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.WaitReady(deadline(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	addr := strings.TrimPrefix(url, "pulsar://")
+	var served []*torture.Client
+	defer func() {
+		for _, c := range served {
+			_ = c.Close()
+		}
+	}()
+	refused := 0
+	for range clients {
+		c, err := torture.Join(addr, "")
+		if err != nil {
+			refused++
+			continue
+		}
+		served = append(served, c)
+	}
+	if len(served) < files/2 || refused < clients-files {
+		t.Errorf("%d connections are served, %d refused", len(served), refused)
+	}
+	get := func(method, path string, want int) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(deadline(t, 10*time.Second), method, "http://"+p.HTTP+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s %s: %s", method, path, r.Status)
+		}
+	}
+	get(http.MethodGet, "/readyz", http.StatusOK)
+	get(http.MethodPut, "/admin/v2/persistent/public/default/crowded", http.StatusNoContent)
+	last := served[len(served)-1]
+	topic := "persistent://public/default/crowded"
+	for _, ask := range []struct {
+		frame []byte
+		want  pulsarpb.BaseCommand_Type
+	}{
+		{torture.Lookup(topic), pulsarpb.BaseCommand_LOOKUP_RESPONSE},
+		{torture.Producer(topic, 1), pulsarpb.BaseCommand_PRODUCER_SUCCESS},
+		{torture.Send(1, 0, []byte("x")), pulsarpb.BaseCommand_SEND_RECEIPT},
+	} {
+		if _, err := last.Ask(ask.frame, ask.want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = served[0].Close()
+	served = served[1:]
+	for ctx := deadline(t, 10*time.Second); ; {
+		c, err := torture.Join(addr, "")
+		if err == nil {
+			served = append(served, c)
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("nobody can take the place of one that left: %v", err)
 		}
 	}
 }

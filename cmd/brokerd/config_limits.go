@@ -10,7 +10,7 @@ import (
 func (c *config) registerLimits(s *settings.Set) {
 	l := &c.options.Limits
 	count := settings.Range{Min: 0, Max: unlimited}
-	s.Int(&l.Connections, "brokerMaxConnections", 0, count, "clients beyond are told so and closed; 0: no limit").In("connections")
+	s.Int(&l.Connections, "brokerMaxConnections", 0, count, "clients beyond are told so and closed; 0, and more than that: as many as the process may have files open, less 200 and a fiftieth for everything else").In("connections")
 	s.Int(&l.ConnectionsPerIP, "brokerMaxConnectionsPerIp", 0, count, "the same for the clients at one address; 0: no limit").In("connections")
 	s.Int(&l.Producers, "maxProducersPerConnection", 100_000, count, "producers that one connection may have; 0: no limit").In("producers")
 	s.Int(&l.Consumers, "maxConsumersPerConnection", 100_000, count, "consumers that one connection may have; 0: no limit").In("consumers")

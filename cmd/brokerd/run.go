@@ -103,6 +103,11 @@ func (s *server) openBroker(ctx context.Context, bookies []string) (err error) {
 		o.Members = &s.members
 	}
 	o.Logger, o.MeterProvider = s.log, s.tele.MeterProvider()
+	if files, asked := openFiles(), o.Limits.Connections; forClients(files, asked) != asked {
+		o.Limits.Connections = forClients(files, asked)
+		s.log.Info("clients may have as many connections as leave descriptors for others",
+			"connections", o.Limits.Connections, "brokerMaxConnections", asked, "openFiles", files)
+	}
 	if s.broker, err = broker.Open(ctx, o); err != nil {
 		return err
 	}

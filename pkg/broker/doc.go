@@ -40,7 +40,7 @@
 //     what slow ones keep is bounded for all together, and none is starved by them (TestSlowConsumersShareABudget).
 //   - ConsumerBusy is final for some clients, so the one in the way is probed first (TestExclusiveTakeover).
 //   - A frame that waits in a stopped connection may keep the very memory whose release frees the sockets: so the two are
-//     independent, whichever ends first (TestQueuedFrameRateClearsFirst, TestQueuedFrameMemoryClearsFirst).
+//     independent, whichever ends first (TestStalls).
 //   - A loop that only holds a receive buffer for its next read keeps nothing: only frames count, or a broker whose reads
 //     are held would never free them (TestSmallFramesPinRoots).
 //   - Who is refused by a rate stands in a line; a rate that is changed, closed or gone with its topic must call the line

@@ -136,7 +136,7 @@ func (c *conn) began() error {
 func (c *conn) ended() { c.requests-- }
 
 // beganLookup is began for requests that only read the metadata, which are bounded for all connections together, too.
-// asked must be called when the metadata has answered, and ended on the loop.
+// lookups.leave must be called when the metadata has answered, and ended on the loop.
 func (c *conn) beganLookup() error {
 	if err := c.began(); err != nil {
 		return err

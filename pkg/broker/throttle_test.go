@@ -277,51 +277,6 @@ func (r *reason) drainHeld(g *stage, last uint64) {
 	g.wants("drained", all(last)...)
 }
 
-// Frames A and B lie in one root; A throttles. The rate reason clears first: B is delivered although reads are held, and
-// nothing more is read before the memory is free.
-func TestQueuedFrameRateClearsFirst(t *testing.T) {
-	eachReason(t, func(g *stage, r *reason) {
-		b := r.next()
-		r.begun(g, sendFrame(g.t, 1, b, "b"))
-		g.s.memory.changed(pressure)
-		r.drainHeld(g, b)
-		g.push(sendFrame(g.t, 1, b+1, "c"))
-		r.clear(g) // there is nothing to drain
-		g.wants("reads are held", all(b)...)
-		g.s.memory.changed(-pressure)
-		for i := 0; i < 20 && len(g.stored()) < int(b+2); i++ {
-			time.Sleep(time.Second)
-		}
-		g.wants("reads are free", all(b+1)...)
-		g.idle()
-	})
-}
-
-// The same, and the memory of others is released first. What B keeps still exceeds the limit.
-func TestQueuedFrameMemoryClearsFirst(t *testing.T) {
-	eachReason(t, func(g *stage, r *reason) {
-		b := r.next()
-		r.begun(g, sendFrame(g.t, 1, b, "b"))
-		g.s.memory.changed(pressure)
-		g.s.memory.changed(-pressure)
-		if _, held := g.throttles(); !held {
-			t.Fatal("B keeps no memory")
-		}
-		r.clear(g)
-		for i := 0; i < 20 && len(g.stored()) < int(b+1); i++ {
-			time.Sleep(time.Second)
-		}
-		g.wants("B", all(b)...)
-		if _, held := g.throttles(); held || g.s.memory.used.Load() != 0 {
-			t.Fatalf("reads are held by %d bytes", g.s.memory.used.Load())
-		}
-		g.push(sendFrame(g.t, 1, b+1, "c"))
-		time.Sleep(20 * time.Second)
-		g.wants("C", all(b+1)...)
-		g.idle()
-	})
-}
-
 // Each frame of the queue throttles again; they come one by one.
 func TestQueueThrottlesAgain(t *testing.T) {
 	eachReason(t, func(g *stage, r *reason) {
@@ -345,30 +300,6 @@ func TestQueueThrottlesAgain(t *testing.T) {
 		g.s.memory.changed(-pressure)
 		g.idle()
 	})
-}
-
-// Only a part of B is there. It is read to its end once memory is the only reason, and C behind it is not.
-func TestQueuedFrameIncomplete(t *testing.T) {
-	for _, part := range []int{2, 30} {
-		eachReason(t, func(g *stage, r *reason) {
-			b := r.next()
-			frame := sendFrame(g.t, 1, b, "b")
-			// What follows A is B' as a whole, so that the connection stops, and then a part of B.
-			r.begun(g, frame, sendFrame(g.t, 1, b+1, "b")[:part])
-			g.s.memory.changed(pressure)
-			g.push(append(sendFrame(g.t, 1, b+1, "b")[part:], sendFrame(g.t, 1, b+2, "c")...))
-			g.wants("paused", r.ids...)
-			r.drainHeld(g, b+1)
-			for range 5 {
-				r.clear(g)
-			}
-			g.wants("C is not read", all(b+1)...)
-			g.s.memory.changed(-pressure)
-			time.Sleep(20 * time.Second)
-			g.wants("C", all(b+2)...)
-			g.idle()
-		})
-	}
 }
 
 // The connection is closed with frames in its queue, by the client or by us: nothing of it stays.

@@ -82,7 +82,7 @@ func run(o options) error {
 
 // enoughFiles checks that this process, and so brokerd, may have n connections.
 func enoughFiles(n int) error {
-	const others = 500
+	others := 300 + n/45 // brokerd keeps 200 and a fiftieth
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return err
