@@ -108,8 +108,8 @@ func (c *config) registerBroker(s *settings.Set) {
 	s.Int(&t.DispatcherMaxReadBatchSize, "dispatcherMaxReadBatchSize", 500, settings.Range{Min: 1, Max: 100_000}, "entries that one read asks for").In("entries").Dynamic()
 	s.Int(&t.DispatcherMaxReadSizeBytes, "dispatcherMaxReadSizeBytes", 5<<20, settings.Range{Min: 1, Max: unlimited}, "bytes that one read asks for").In("bytes").Dynamic()
 	s.Int(&t.DispatcherMaxRoundRobinBatchSize, "dispatcherMaxRoundRobinBatchSize", 20, settings.Range{Min: 1, Max: 100_000}, "entries to one shared consumer before the next one's turn").In("entries").Dynamic()
-	s.Int(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared consumer; 0: no limit").In("messages").Dynamic()
-	s.Int(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages that block a shared subscription; 0: no limit").In("messages").Dynamic()
+	s.Limit(&t.MaxUnackedMessagesPerConsumer, "maxUnackedMessagesPerConsumer", 50_000, "unacknowledged messages that block a shared consumer; 0: no limit").In("messages").Dynamic()
+	s.Limit(&t.MaxUnackedMessagesPerSubscription, "maxUnackedMessagesPerSubscription", 200_000, "unacknowledged messages that block a shared subscription; 0: no limit").In("messages").Dynamic()
 }
 
 // parseConfig reads the flags that the commands share.
@@ -130,7 +130,20 @@ func parseConfig(name string, args []string) (c *config, set *settings.Set, data
 	set = c.register()
 	c.loaded = set
 	report, err = set.Load(settings.Sources{File: *file, Environ: os.Environ(), Sets: sets, Strict: *strict})
+	if err == nil {
+		err = c.check()
+	}
 	return c, set, data, report, err
+}
+
+// check reports settings that are good each by itself and do not go together.
+func (c *config) check() error {
+	o := c.brokerOptions()
+	o.EnsureDefaults()
+	if err := o.CheckSettings(); err != nil {
+		return fmt.Errorf("%w: %w", settings.ErrBadSetting, err)
+	}
+	return nil
 }
 
 func configCommand(_ context.Context, args []string) error {

@@ -35,7 +35,7 @@ func (c *config) registerAdmission(s *settings.Set) {
 		"empty: a quarter of maxDirectMemoryMB, at least 32", megabytes(&a.MaxOutbound)).In("MiB")
 	s.Bool(&a.PauseIfUnwritable, "pulsarChannelPauseReceivingRequestsIfUnwritable", false, "leave requests of a connection alone while it is not writable; otherwise from 1 MiB of unsent output on")
 	s.DurationOrNone(&a.Cooldown, "pulsarChannelPauseReceivingCooldownMs", 5000, time.Millisecond, "how long after such a pause requests come at the rate below; 0: no such time")
-	s.Int(&a.CooldownRate, "pulsarChannelPauseReceivingCooldownRateLimitPerSecond", 5, settings.Range{Min: 0, Max: unlimited}, "requests of a connection in that time; 0: as many as come").In("requests per second")
+	s.Limit(&a.CooldownRate, "pulsarChannelPauseReceivingCooldownRateLimitPerSecond", 5, "requests of a connection in that time; 0: as many as come").In("requests per second")
 
 	s.Int(&a.RecvMin, "brokerAdaptiveRecvByteBufAllocatorMinimumSize", 1<<10, size, "smallest receive buffer in bytes").In("bytes")
 	s.Int(&a.RecvStart, "brokerAdaptiveRecvByteBufAllocatorInitialSize", 16<<10, size, "receive buffer that an I/O loop starts with").In("bytes")
@@ -66,8 +66,11 @@ func megabytes(p *int64) func(string) error {
 func rate(p *int64) func(string) error {
 	return func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || n > 1<<50 {
-			return fmt.Errorf("%q is not a number per second", v)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%q is not a whole number", v)
+		case n > 1<<50:
+			return fmt.Errorf("%d is more than %d", n, int64(1<<50))
 		}
 		*p = max(0, n)
 		return nil

@@ -43,7 +43,7 @@ func TestAdmissionSettings(t *testing.T) {
 		"maxPublishRatePerTopicInMessages=502":                  func(a *broker.Admission) { a.TopicRate.Messages = 502 },
 		"maxPublishRatePerTopicInBytes=503":                     func(a *broker.Admission) { a.TopicRate.Bytes = 503 },
 		"maxPublishRatePerTopicInBytes=-1":                      func(*broker.Admission) {},
-		"pulsarChannelWriteBufferHighWaterMark=99":              func(a *broker.Admission) { a.HighWater = 99 },
+		"pulsarChannelWriteBufferHighWaterMark=99999":           func(a *broker.Admission) { a.HighWater = 99999 },
 		"pulsarChannelWriteBufferLowWaterMark=98":               func(a *broker.Admission) { a.LowWater = 98 },
 		"pulsarChannelPauseReceivingRequestsIfUnwritable=true":  func(a *broker.Admission) { a.PauseIfUnwritable = true },
 		"brokerAdaptiveRecvByteBufAllocatorMinimumSize=2048":    func(a *broker.Admission) { a.RecvMin = 2048 },

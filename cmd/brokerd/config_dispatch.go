@@ -13,12 +13,11 @@ import (
 // registerDispatch has the settings of how many may use a topic, of the rates of dispatch, of what may be unacknowledged in the broker, of failover and Key_Shared subscriptions, and of delayed delivery.
 func (c *config) registerDispatch(s *settings.Set) {
 	t := &c.options.Topic
-	count := settings.Range{Min: 0, Max: unlimited}
-	s.Int(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, count, "producers of a topic; 0: no limit").In("producers").Dynamic()
-	s.Int(&t.MaxConsumersPerTopic, "maxConsumersPerTopic", 0, count, "consumers of all subscriptions of a topic; 0: no limit").In("consumers").Dynamic()
-	s.Int(&t.MaxConsumersPerSubscription, "maxConsumersPerSubscription", 0, count, "consumers of a subscription; 0: no limit").In("consumers").Dynamic()
-	s.Int(&t.MaxSubscriptionsPerTopic, "maxSubscriptionsPerTopic", 0, count, "subscriptions of a topic; those that exist stay; 0: no limit").In("subscriptions").Dynamic()
-	s.Int(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, settings.Range{Min: 0, Max: unlimited}, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages").Dynamic()
+	s.Limit(&t.MaxProducersPerTopic, "maxProducersPerTopic", 0, "producers of a topic; 0: no limit").In("producers").Dynamic()
+	s.Limit(&t.MaxConsumersPerTopic, "maxConsumersPerTopic", 0, "consumers of all subscriptions of a topic; 0: no limit").In("consumers").Dynamic()
+	s.Limit(&t.MaxConsumersPerSubscription, "maxConsumersPerSubscription", 0, "consumers of a subscription; 0: no limit").In("consumers").Dynamic()
+	s.Limit(&t.MaxSubscriptionsPerTopic, "maxSubscriptionsPerTopic", 0, "subscriptions of a topic; those that exist stay; 0: no limit").In("subscriptions").Dynamic()
+	s.Limit(&t.MaxUnackedMessagesPerBroker, "maxUnackedMessagesPerBroker", 0, "unacknowledged messages of all shared subscriptions together from which on the larger ones are given nothing new; again at half of it; 0: no limit").In("messages").Dynamic()
 	s.Func("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "0.16", "part of maxUnackedMessagesPerBroker: a subscription with no more than this goes on",
 		fraction(&t.MaxUnackedMessagesPerSubscriptionOnBrokerBlocked)).Dynamic()
 	s.Func("dispatchThrottlingRatePerTopicInMsg", "0", "messages per second that all subscriptions of a topic together are given; 0 or less: no limit", rate(&t.DispatchRatePerTopic.Messages)).In("messages per second").Dynamic()
@@ -32,8 +31,8 @@ func (c *config) registerDispatch(s *settings.Set) {
 	s.Func("subscriptionKeySharedUseConsistentHashing", "true", "deal the keys of Key_Shared subscriptions out by consistent hashing; else by halving ranges of hashes",
 		settings.Inverted(&t.SubscriptionKeySharedHashRanges))
 	s.Int(&t.SubscriptionKeySharedConsistentHashingReplicaPoints, "subscriptionKeySharedConsistentHashingReplicaPoints", 100, settings.Range{Min: 1, Max: 10_000}, "points of a consumer on the ring of consistent hashing").In("points")
-	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerConsumer, "keySharedLookAheadMsgInReplayThresholdPerConsumer", 4000, settings.Range{Min: 0, Max: unlimited}, "entries that may wait for their keys, times the consumers, before nothing new is read; 0: no limit").In("entries").Dynamic()
-	s.Int(&t.KeySharedLookAheadMsgInReplayThresholdPerSubscription, "keySharedLookAheadMsgInReplayThresholdPerSubscription", 40_000, settings.Range{Min: 0, Max: unlimited}, "the same for all consumers together; 0: no limit").In("entries").Dynamic()
+	s.Limit(&t.KeySharedLookAheadMsgInReplayThresholdPerConsumer, "keySharedLookAheadMsgInReplayThresholdPerConsumer", 4000, "entries that may wait for their keys, times the consumers, before nothing new is read; 0: no limit").In("entries").Dynamic()
+	s.Limit(&t.KeySharedLookAheadMsgInReplayThresholdPerSubscription, "keySharedLookAheadMsgInReplayThresholdPerSubscription", 40_000, "the same for all consumers together; 0: no limit").In("entries").Dynamic()
 	s.DurationOrNone(&t.KeySharedUnblockingInterval, "keySharedUnblockingIntervalMs", 10, time.Millisecond, "from the last acknowledgement of a draining key to its next delivery; 0: at once").Dynamic()
 	s.Func("delayedDeliveryEnabled", "true", "deliver messages of Shared and Key_Shared subscriptions at the time that their producers ask for; false: at once", settings.Inverted(&t.DelayedDeliveryDisabled))
 	s.Duration(&t.DelayedDeliveryTickTime, "delayedDeliveryTickTimeMillis", 1000, time.Millisecond, "delayed messages may be as much later than their time; they are never early")

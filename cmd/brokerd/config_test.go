@@ -1,8 +1,12 @@
 package main
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 	"time"
+
+	"geminga/pkg/eventloop"
 )
 
 // 0 is either what it says or refused; it is never a default in disguise.
@@ -60,5 +64,46 @@ func TestInterceptorSettings(t *testing.T) {
 	}
 	if _, _, _, _, err := parseConfig("test", []string{"--set", "brokerEntryMetadataInterceptors=Other"}); err == nil {
 		t.Error("an interceptor that is not known passed")
+	}
+}
+
+// Settings that do not go together are refused before anything is opened, and by config, too; negative limits are none, as
+// in Pulsar.
+func TestSettingsGoTogether(t *testing.T) {
+	for _, bad := range [][]string{
+		{"pulsarChannelWriteBufferHighWaterMark=99"},
+		{"brokerAdaptiveRecvByteBufAllocatorMinimumSize=4096", "brokerAdaptiveRecvByteBufAllocatorMaximumSize=2048"},
+		{"brokerAdaptiveRecvByteBufAllocatorInitialSize=100"},
+	} {
+		var args []string
+		for _, s := range bad {
+			args = append(args, "--set", s)
+		}
+		if err := configCommand(t.Context(), args); err == nil || !strings.Contains(err.Error(), strings.Split(bad[0], "=")[0][:20]) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	c, _, _, _, err := parseConfig("test", []string{
+		"--set", "maxUnackedMessagesPerConsumer=-1", "--set", "subscribeThrottlingRatePerConsumer=-1", "--set", "brokerMaxConnections=-1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := c.brokerOptions(); o.Topic.MaxUnackedMessagesPerConsumer != -1 || o.Limits.SubscribeRate.Times != 0 || o.Limits.Connections != 0 {
+		t.Errorf("%+v, %+v", o.Topic, o.Limits)
+	}
+}
+
+// numIOThreads: what is given wins, else it is the formula for the processors that there are.
+func TestLoops(t *testing.T) {
+	for set, want := range map[string]int{"0": eventloop.DefaultLoops(runtime.GOMAXPROCS(0)), "3": 3, "1024": 1024} {
+		c, _, _, _, err := parseConfig("test", []string{"--set", "numIOThreads=" + set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := c.brokerOptions()
+		if o.EnsureDefaults(); o.Loops != want {
+			t.Errorf("%s: %d loops, want %d", set, o.Loops, want)
+		}
 	}
 }

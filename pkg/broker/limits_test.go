@@ -152,6 +152,46 @@ func TestLookupLimits(t *testing.T) {
 	}
 }
 
+// Clients that leave while their lookups wait for the metadata take no place with them.
+func TestLookupsOfTheGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &heldStore{}
+		cluster := bookietest.New(bookietest.Options{})
+		t.Cleanup(cluster.Close)
+		s := startOn(t, cluster, func(o *Options) {
+			inBubble(o)
+			o.Limits = Limits{Lookups: 9, TopicLoads: 1}
+			store.Store, o.Store = o.Store, store
+		})
+		for round := range 3 {
+			store.hold()
+			for i := range 3 {
+				p := pipe(t, s)
+				p.handshake()
+				topic := name(10*round + i)
+				p.send(lookupCommand(topic, p.id()))
+				p.send(partitionsCommand(topic, p.id()))
+				p.send(&pulsarpb.BaseCommand{
+					Type:                 pulsarpb.BaseCommand_GET_TOPICS_OF_NAMESPACE.Enum(),
+					GetTopicsOfNamespace: &pulsarpb.CommandGetTopicsOfNamespace{RequestId: p.id(), Namespace: proto.String("public/default")},
+				})
+				p.send(producerCommand(topic, 1, *p.id(), ""))
+				synctest.Wait()
+				_ = p.conn.Close()
+			}
+			synctest.Wait()
+			store.release()
+			synctest.Wait()
+			s.topics.mu.Lock()
+			loading, queued := s.topics.mu.loading, len(s.topics.mu.queue)
+			s.topics.mu.Unlock()
+			if n := s.lookups.inside.Load(); n != 0 || loading != 0 || queued != 0 {
+				t.Errorf("round %d: %d lookups are under way, %d topics load, %d wait", round, n, loading, queued)
+			}
+		}
+	})
+}
+
 // However a request ends, it is not counted for ever.
 func TestRequestsAreCountedDown(t *testing.T) {
 	s, _ := start(t, func(o *Options) { o.Limits.Requests = 1 })

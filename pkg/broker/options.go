@@ -121,13 +121,21 @@ func (o *Options) EnsureDefaults() {
 
 // Validate reports all faults.
 func (o *Options) Validate() error {
+	if o.Bookies == nil || o.Store == nil {
+		return errors.Join(errors.New("bookies and metadata store are needed"), o.CheckSettings())
+	}
+	return o.CheckSettings()
+}
+
+// CheckSettings reports all faults of what comes from settings, also of those that do not go together. Defaults are filled
+// in.
+func (o *Options) CheckSettings() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(o.Bookies != nil && o.Store != nil, "bookies and metadata store are needed")
 	check(o.ListenAddressTLS == "" || o.TLSConfig != nil, "brokerServicePortTls is set, but there is no certificate")
 	check(o.Loops > 0, "numIOThreads is %d", o.Loops)
 	check(o.ExecutorThreads > 0, "numOrderedExecutorThreads is %d", o.ExecutorThreads)

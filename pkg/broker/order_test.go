@@ -157,7 +157,7 @@ func TestPendingLimit(t *testing.T) {
 	p.write(b)
 	eventually(t, "the connection is paused", func() bool {
 		h := s.topics.serving(name(1))
-		return h != nil && h.in.messages.Load() == 11
+		return h != nil && h.in.messages.Load() == 10
 	})
 	for g := range 3 {
 		cluster.Release(ledger.GroupID(g + 1))

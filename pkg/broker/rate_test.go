@@ -10,25 +10,27 @@ import (
 func TestPublishRateIsPrecise(t *testing.T) {
 	const rate, seconds = 500, 4
 	size := int64(len(sectionOf(t, "x")))
-	namespace := func(g *stage) { g.limitNamespace(Rate{Messages: rate}) }
-	for what, set := range map[string]func(*Admission){
-		"namespace-messages": nil,
-		"topic-messages":     func(a *Admission) { a.TopicRate.Messages = rate },
-		"topic-bytes":        func(a *Admission) { a.TopicRate.Bytes = rate * size },
-		"broker-messages":    func(a *Admission) { a.BrokerRate.Messages = rate },
-		"both": func(a *Admission) {
-			a.BrokerRate = Rate{Messages: rate, Bytes: 10 * rate * size}
-			a.TopicRate.Messages = 2 * rate
-		},
+	messages, bytes := Rate{Messages: rate}, Rate{Bytes: rate * size}
+	for what, limit := range map[string]struct{ broker, topic, namespace Rate }{
+		"namespace-messages": {namespace: messages},
+		"namespace-bytes":    {namespace: bytes},
+		"topic-messages":     {topic: messages},
+		"topic-bytes":        {topic: bytes},
+		"broker-messages":    {broker: messages},
+		"broker-bytes":       {broker: bytes},
+		"lower-broker":       {broker: Rate{Messages: rate, Bytes: 10 * rate * size}, topic: Rate{Messages: 2 * rate}},
+		"lower-topic":        {broker: Rate{Messages: 2 * rate}, topic: messages},
+		"lower-namespace":    {broker: Rate{Messages: 2 * rate}, topic: Rate{Messages: 1}, namespace: messages},
+		"equal":              {broker: messages, topic: messages},
+		"equal-bytes":        {broker: bytes, topic: messages},
 	} {
 		for _, clients := range []int{1, 5} {
 			t.Run(what, func(t *testing.T) {
-				configure, begin := func(*Options) {}, namespace
-				if set != nil {
-					configure, begin = func(o *Options) { set(&o.Admission) }, func(*stage) {}
-				}
+				configure := func(o *Options) { o.Admission.BrokerRate, o.Admission.TopicRate = limit.broker, limit.topic }
 				bubble(t, configure, func(g *stage) {
-					begin(g)
+					if limit.namespace != (Rate{}) {
+						g.limitNamespace(limit.namespace)
+					}
 					start := time.Now()
 					stages := []*stage{g}
 					for len(stages) < clients {

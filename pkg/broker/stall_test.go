@@ -79,7 +79,7 @@ func (s stall) run(g *stage, r *reason) {
 		g.s.memory.changed(-pressure)
 	}
 	for i := 0; i < 60 && len(g.stored()) < int(last+2); i++ {
-		time.Sleep(time.Second)
+		elapse(time.Second)
 	}
 	g.wants("D", all(last+1)...)
 	g.idle()
@@ -91,13 +91,13 @@ func (s stall) ends(g *stage, last uint64) {
 		g.onLoop(func() { g.c.ec.Close(errReplaced) })
 	}
 	_ = g.conn.Close()
-	time.Sleep(20 * time.Second)
+	elapse(20 * time.Second)
 	if got := g.stored(); len(got) > int(last)+2 || !slices.Equal(got, all(last + 1)[:len(got)]) {
 		g.t.Errorf("receipts %v", got)
 	}
 	if !s.memoryFirst {
 		g.s.memory.changed(-pressure)
-		time.Sleep(20 * time.Second)
+		elapse(20 * time.Second)
 	}
 	g.onLoop(func() {
 		if !g.c.closed {

@@ -103,7 +103,7 @@ func (c *conn) mayPublish(h *hosted, messages, bytes int) bool {
 // sent and answered count what is in flight.
 func (c *conn) sent(bytes int) {
 	c.pending++
-	if c.pending > c.server.maxSend {
+	if c.pending >= c.server.maxSend {
 		c.throttle(throttlePending)
 	}
 	c.state.sent(bytes)

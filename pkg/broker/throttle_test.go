@@ -165,7 +165,7 @@ func reasons() []reason {
 			set: func(o *Options) { o.Admission.BrokerRate.Messages = 1 }},
 		{name: "broker bytes", why: throttleBrokerRate, first: send(1), ids: []uint64{0}, clear: seconds,
 			set: func(o *Options) { o.Admission.BrokerRate.Bytes = 10 }},
-		{name: "pending sends", why: throttlePending, first: slowly(2), clear: second,
+		{name: "pending sends", why: throttlePending, first: slowly(1), clear: second,
 			set: func(o *Options) { o.MaxPendingPublishRequestsPerConnection = 1 }},
 		{name: "bytes in flight", why: throttleBytes, first: slowly(1), clear: second,
 			set: func(o *Options) { o.Admission.MaxPublishBuffer = 1 }},
@@ -228,10 +228,7 @@ func (r *reason) begun(g *stage, rest ...[]byte) {
 
 // next is the sequence id of the first SEND behind A.
 func (r *reason) next() uint64 {
-	switch r.why {
-	case throttlePending:
-		return 2
-	case throttleOutbound:
+	if r.why == throttleOutbound {
 		return 0
 	}
 	return 1

@@ -136,7 +136,11 @@ func (l *loading) assign(g line, fromFile bool) {
 		}
 		l.unsupported[g.name] = value != "" && value != def
 	case !fromFile || l.strict:
-		l.fault("%s: unknown name %s", g.source, g.name)
+		hint := ""
+		if meant := l.set.meant(g.name); meant != "" {
+			hint = ", perhaps " + meant + " is meant"
+		}
+		l.fault("%s: unknown name %s%s", g.source, g.name, hint)
 	default:
 		if l.unknown == nil {
 			l.unknown = map[string]struct{}{}

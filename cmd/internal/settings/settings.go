@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -129,6 +130,15 @@ func (s *Set) Int(p *int, name string, def int, r Range, doc string) *Setting {
 	return s.add(name, strconv.Itoa(def), doc, func(v string) error {
 		n, err := parseInt(v, r)
 		*p = int(n)
+		return err
+	})
+}
+
+// Limit registers how much of something there may be. 0 is no limit, and so is whatever is less, as in Pulsar.
+func (s *Set) Limit(p *int, name string, def int, doc string) *Setting {
+	return s.add(name, strconv.Itoa(def), doc, func(v string) error {
+		n, err := parseInt(v, Range{math.MinInt64, 1 << 30})
+		*p = int(max(0, n))
 		return err
 	})
 }
