@@ -31,6 +31,9 @@ func TestStalls(t *testing.T) {
 		for _, frames := range []uint64{1, 4} {
 			for _, part := range []int{0, 2, 30} {
 				for _, end := range []string{"", "client", "broker"} {
+					if end != "" && (frames == 1 || part != 30) {
+						continue // the most is in the queue with the others
+					}
 					s := stall{memoryFirst, frames, part, end}
 					t.Run(s.String(), func(t *testing.T) {
 						eachReason(t, func(g *stage, r *reason) { s.run(g, r) })
