@@ -147,7 +147,7 @@ func (b *board) replace() []move {
 			changing++
 		}
 	}
-	if !b.mostLive() {
+	if !b.mostHoldersLive() {
 		return nil
 	}
 	var out []move
@@ -174,6 +174,18 @@ func (b *board) live() int {
 		}
 	}
 	return n
+}
+
+// mostHoldersLive says whether replicas may be moved. Bookies that are gone and hold none do not count: they stay registered
+// for good, and when enough have come and gone nobody would be replaced any more.
+func (b *board) mostHoldersLive() bool {
+	live, holders := b.live(), 0
+	for i := range b.hosts {
+		if !b.hosts[i].dead || b.load[b.hosts[i].id] > 0 {
+			holders++
+		}
+	}
+	return 2*live >= holders
 }
 
 // mostLive says whether bookies may be taken for lost at all.

@@ -101,6 +101,7 @@ func TestReplace(t *testing.T) {
 		{"a dead one before one that leaves", "a- b! c d e", "1:abc", "1:adc(b)"},
 		{"most are silent", "a! b! c! d e", five, ""},
 		{"half are", "a! b! c d", "1:abc", "1:dbc(a)"},
+		{"most have gone long ago", "a! b c d v! w! x! y! z!", "1:abc", "1:dbc(a)"},
 		{"the full and the leaving take nothing", "a! b c d# e- f", "1:abc", "1:fbc(a)"},
 		{"another rack", "a/1! b/2 c/3 d/2 e/3 f/1", "1:abc 2:fde 3:fde", "1:bfc(a)"},
 		{"racks before load, load before the rest", "a/1! b/2 c/3 d/1 e/1", "1:abc 2:dbc", "1:ebc(a)"},
