@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
 	"geminga/pkg/ledger"
@@ -22,7 +20,7 @@ import (
 type metaGroup struct {
 	node
 	fsm      *metaFSM
-	bolt     *raftboltdb.BoltStore
+	bolt     metaLog
 	opts     *Options
 	reserve  *reserve
 	verifier *verifier
@@ -53,16 +51,12 @@ const (
 
 // openBolt opens the log. NoFreelistSync and the map freelist keep a commit small after a burst has grown the file;
 // NoSync is never set, or a member would forget what it acknowledged.
-func openBolt(dir string) (*raftboltdb.BoltStore, error) {
+func openBolt(dir string) (metaLog, error) {
 	options := *bbolt.DefaultOptions
 	options.Timeout = boltLockWait
 	options.NoFreelistSync = true
 	options.FreelistType = bbolt.FreelistMapType
-	s, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, boltFile), BoltOptions: &options})
-	if err != nil {
-		return nil, fmt.Errorf("metadata log %s: %w", filepath.Join(dir, boltFile), err)
-	}
-	return s, nil
+	return openMetaLog(dir, &options)
 }
 
 // bootstrapMetadata makes the first state of a member. It is called by Init only.

@@ -21,9 +21,9 @@ import (
 
 // offlineMeta is the metadata group's replica of a bookie that does not run.
 type offlineMeta struct {
-	dir  string
-	bolt *raftboltdb.BoltStore // nil when even the file is damaged
-	err  error                 // why
+	dir string
+	log metaLog
+	err error // why even the file cannot be opened
 }
 
 // openOfflineMeta opens the log. It cannot be opened through vfs: bbolt does its own I/O.
@@ -35,10 +35,8 @@ func openOfflineMeta(dir string) (*offlineMeta, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("metadata log: %w", err)
 	}
-	err := guard(func() (err error) {
-		m.bolt, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
-		return err
-	})
+	var err error
+	m.log, err = openMetaLog(dir, &options)
 	switch {
 	case errors.Is(err, bbolt.ErrTimeout): //nolint:staticcheck // it is the value that the library returns
 		return nil, fmt.Errorf("%s is in use by another process; stop the bookie first: %w", path, err)
@@ -51,10 +49,10 @@ func openOfflineMeta(dir string) (*offlineMeta, error) {
 }
 
 func (m *offlineMeta) close() error {
-	if m.bolt == nil {
+	if m.err != nil {
 		return nil
 	}
-	return m.bolt.Close()
+	return m.log.Close()
 }
 
 // guard makes an error of the panics and the faults with which bbolt answers to a damaged file.
@@ -73,25 +71,25 @@ func (m *offlineMeta) group() OfflineGroup {
 	g := OfflineGroup{Group: ledger.MetadataGroup, Kind: "metadata"}
 	err := m.err
 	if err == nil {
-		err = guard(func() error { return m.bounds(&g) })
+		err = m.bounds(&g)
 	}
 	g.Damage = text(err)
 	return g
 }
 
 func (m *offlineMeta) bounds(g *OfflineGroup) (err error) {
-	if g.First, err = m.bolt.FirstIndex(); err != nil {
+	if g.First, err = m.log.FirstIndex(); err != nil {
 		return err
 	}
-	if g.Last, err = m.bolt.LastIndex(); err != nil {
+	if g.Last, err = m.log.LastIndex(); err != nil {
 		return err
 	}
-	if g.Term, err = m.bolt.GetUint64([]byte(termKey)); err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+	if g.Term, err = m.log.GetUint64([]byte(termKey)); err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
 	for i := g.First; i <= g.Last && i > 0; i++ {
 		var log raft.Log
-		if m.bolt.GetLog(i, &log) != nil {
+		if m.log.GetLog(i, &log) != nil {
 			g.Unreadable++
 		}
 		g.Bytes += int64(len(log.Data))
@@ -107,7 +105,7 @@ func (m *offlineMeta) verify(r *VerifyReport) error {
 	}
 	if m.err != nil {
 		bad(boltFile, 0, "%v", m.err)
-	} else if err := guard(func() error { return m.verifyLog(r, bad) }); err != nil {
+	} else if err := m.verifyLog(r, bad); err != nil {
 		bad(boltFile, 0, "%v", err)
 	}
 	dirs, err := filepath.Glob(filepath.Join(m.dir, "snapshots", "*"))
@@ -129,18 +127,18 @@ func (m *offlineMeta) verify(r *VerifyReport) error {
 }
 
 func (m *offlineMeta) verifyLog(r *VerifyReport, bad func(string, uint64, string, ...any)) error {
-	first, err := m.bolt.FirstIndex()
+	first, err := m.log.FirstIndex()
 	if err != nil {
 		return err
 	}
-	last, err := m.bolt.LastIndex()
+	last, err := m.log.LastIndex()
 	if err != nil {
 		return err
 	}
 	for i := first; i <= last && i > 0; i++ {
 		var log raft.Log
 		r.Metadata++
-		err := m.bolt.GetLog(i, &log)
+		err := m.log.GetLog(i, &log)
 		switch {
 		case err != nil:
 			bad(boltFile, i, "cannot be decoded: %v", err)

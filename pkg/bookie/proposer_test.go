@@ -127,8 +127,9 @@ func TestProposerRefusesWhatWaits(t *testing.T) {
 		}
 		log := submit(remove)
 		full.Store(true)
-		r.all[0].answer(1, nil)
-		r.all[1].answer(1, nil)
+		first, second := r.all[0], r.all[1]
+		first.answer(1, nil)
+		second.answer(1, nil)
 		synctest.Wait()
 		wantSlice(t, "proposed", r.seen(), entry, entry, remove)
 		r.all[2].answer(1, nil)
