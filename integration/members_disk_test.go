@@ -23,25 +23,10 @@ func TestMembersDisksFull(t *testing.T) {
 	for i := range 3 {
 		mountSmall(t, disk(fmt.Sprintf("bookie-%d", i+1)), "512m")
 	}
-	c, err := harness.NewCluster(harness.Options{
-		Bin: *binDir, Dir: dir, Bookies: 3, Brokers: 1, BookieSets: []string{"minFreeSpaceMB=32", "journalMaxSizeMB=16"},
+	c := startCluster(t, harness.Options{
+		Dir: dir, Bookies: 3, Brokers: 1, BookieSets: []string{"minFreeSpaceMB=32", "journalMaxSizeMB=16"},
 		BrokerSets: []string{"brokerDeduplicationEnabled=true"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.Logs(60))
-		}
-		c.Kill()
-		for _, p := range c.All() {
-			checkSound(t, p)
-		}
-	})
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
 	client := newClient(t, c.URLs[0])
 	s := startStream(ctx, t, client, topicName(t), false)
 	s.progress(ctx, t, 500, "before a disk is full")

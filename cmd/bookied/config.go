@@ -60,7 +60,7 @@ func (c *config) register() *settings.Set {
 	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2048}, "size of a journal segment in MiB").In("MiB")
 	s.DurationOrNone(&c.groupWait, "journalMaxGroupWaitMSec", 0, time.Millisecond, "milliseconds that a write waits for others to share its sync; 0: for those only that came during the one before")
 	s.Duration(&c.writeTimeout, "journalWriteTimeoutSeconds", 4, time.Second, "seconds after which a hung write or sync fails the bookie; with an election after it, a hung disk costs less than 10 s")
-	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast the journal is read in the background to find damage, in bytes a second; 0: not at all").In("bytes per second")
+	s.Int(&c.scrub, "scrubBytesPerSecond", 4<<20, settings.Range{Min: 0, Max: 1 << 40}, "how fast journal and indexes are read in the background to find damage, in bytes a second; 0: not at all, and replicas do not compare their states").In("bytes per second")
 	c.space.register(s)
 	s.Int(&c.groups, "ledgerGroupsPerBookie", 1, settings.Range{Min: 1, Max: 64}, "ledger groups that prefer this bookie as leader").In("groups")
 	s.Int(&c.replicas, "ledgerGroupReplicas", 3, settings.Range{Min: 1, Max: 7}, "replicas of new ledger groups, as far as there are bookies").In("replicas")

@@ -15,7 +15,7 @@ func initCommand(_ context.Context, args []string) error {
 	data := fs.String("data", "", "data directory, empty or absent")
 	id := fs.String("id", "", "id of this bookie, unique in the cluster and never used again after a disk was lost")
 	clusterID := fs.String("cluster-id", "", "id of the cluster, the same for every bookie of it")
-	members := fs.String("members", "", "bookies that hold the metadata, the same list for every bookie: id=host:port,id=host:port,…")
+	members := fs.String("members", "", "bookies that hold the metadata at first, the same list for every bookie: id=host:port,id=host:port,…")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

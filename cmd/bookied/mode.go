@@ -61,8 +61,8 @@ func (f *orderFlags) connect(ctx context.Context, args []string) (*bookieclient.
 // progressEvery is how often a decommissioning looks how far it has come.
 const progressEvery = time.Second
 
-// decommission moves all replicas of a bookie to others, and its place in the metadata group. It waits until they are there, unless told not to; interrupted or
-// not, the move goes on.
+// decommission moves all replicas of a bookie to others, and its place in the metadata group. It waits until they are there,
+// unless told not to; interrupted or not, the move goes on.
 func (o operator) decommission(ctx context.Context, args []string) error {
 	f := o.flags("decommission")
 	cancel := f.Bool("cancel", false, "take the order back; what has moved already stays there")

@@ -234,7 +234,6 @@ type board struct {
 	ledger *Ledger
 
 	mu    sync.Mutex
-	acked ledger.EntryID
 	heard time.Time
 	err   error
 }

@@ -130,7 +130,7 @@ func (b *Bookie) open() error {
 	b.work.start(b.reclaim)
 	b.work.start(b.halt)
 	b.scrubber = startScrub(b)
-	if b.scrubber != nil {
+	if b.scrubber != nil { // who looks for no damage on the disk looks for none in memory
 		b.work.start(b.compareStates)
 	}
 	b.seat.keep()

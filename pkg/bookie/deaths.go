@@ -143,12 +143,10 @@ func (n *node) stand(peer string, patience time.Duration) {
 	if leader := n.leader(); leader != peer && leader != "" || n.raft.State() != raft.Follower || !n.health.ok() {
 		return
 	}
-	self := []byte(n.transport.self)
-	command := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self}}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case n.transport.inbox <- raft.RPC{Command: command, RespChan: make(chan raft.RPCResponse, 1)}:
+	case n.transport.inbox <- raft.RPC{Command: n.transport.timeoutIsOver(), RespChan: make(chan raft.RPCResponse, 1)}:
 	case <-n.transport.closed:
 	case <-timer.C: // raft's main loop waits for its disk; it will hear of the timeout in any case
 	}

@@ -35,16 +35,17 @@
 // under the lock of their fsm.
 //
 // The records of a ledger group's log are its storage. Snapshots hold the machine and name the layers of the index
-// (index.go), no entries (snapshotstore.go); when one is taken the log is compacted, and what leaves it stays in the journal, under its index,
-// as long as a ledger has entries in it:
+// (index.go), no entries (snapshotstore.go); when one is taken the log is compacted, and what leaves it stays in the
+// journal, under its index, as long as a ledger has entries in it:
 //
 //	                    takeSnapshots                      reclaim
 //	log of the group ────────────────▶ kept in the journal ───────▶ copied without what was deleted, segments recycled
 //	                                        ▲
 //	other replicas ──── filler: Fetch ──────┘ what a snapshot brought that is not here, what is damaged
 //
-// A scrubber reads indexes and journal at a bounded rate, round after round; what it, or a reader, finds damaged is fetched from
-// the other replicas. A replica whose log or snapshots are damaged begins again with a snapshot of its leader (repairing).
+// A scrubber reads indexes and journal at a bounded rate, round after round; what it, or a reader, finds damaged is fetched
+// from the other replicas. A replica whose log or snapshots are damaged, or whose state is not that of the majority
+// (compareStates), begins again with a snapshot of its leader (repairing).
 //
 // A directory whose bookie does not run is read by Offline, with the journal's reader and the same fsm: the commands
 // inspect, verify and dump of bookied. It changes nothing, and cannot know what is committed.

@@ -30,7 +30,7 @@ func splitGroups(all []metadata.GroupInfo) (groups []metadata.GroupInfo, members
 // replaceMember says which member of the metadata group is to be replaced, and by whom: a dead one, or one that is being
 // decommissioned. One is replaced at a time, but for a newcomer that dies before it has got its vote.
 func (b *board) replaceMember(g *metadata.GroupInfo, votes []string) (move, bool) {
-	if !b.mostLive() {
+	if !b.mostHoldersLive(g.Members()...) {
 		return move{}, false
 	}
 	out := b.leaver(g)

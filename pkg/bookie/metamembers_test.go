@@ -32,6 +32,8 @@ func TestReplaceMember(t *testing.T) {
 		{"a newcomer that dies on the way", "a! b c d! e", "0:dbc(a)", "abc", "0:ebc(ad)"},
 		{"but not one that votes", "a! b c d! e", "0:dbc(a)", "abcd", ""},
 		{"most are silent", "a! b! c! d e", "0:abc", "abc", ""},
+		{"half are", "a! b! c d", "0:abc", "abc", "0:dbc(a)"},
+		{"most have gone long ago", "a! b c d v! w! x! y! z!", "0:abc", "abc", "0:dbc(a)"},
 		{"who leaves takes nothing", "a! b c d- e", "0:abc", "abc", "0:ebc(a)"},
 	} {
 		var hosts []host

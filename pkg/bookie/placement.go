@@ -176,20 +176,18 @@ func (b *board) live() int {
 	return n
 }
 
-// mostHoldersLive says whether replicas may be moved. Bookies that are gone and hold none do not count: they stay registered
-// for good, and when enough have come and gone nobody would be replaced any more.
-func (b *board) mostHoldersLive() bool {
+// mostHoldersLive says whether replicas may be moved. Bookies that are gone, hold none, and are no members of the metadata
+// group that is to change, do not count: they stay registered for good, and when enough have come and gone nobody would be
+// replaced any more.
+func (b *board) mostHoldersLive(members ...string) bool {
 	live, holders := b.live(), 0
 	for i := range b.hosts {
-		if !b.hosts[i].dead || b.load[b.hosts[i].id] > 0 {
+		if h := &b.hosts[i]; !h.dead || b.load[h.id] > 0 || slices.Contains(members, h.id) {
 			holders++
 		}
 	}
 	return 2*live >= holders
 }
-
-// mostLive says whether bookies may be taken for lost at all.
-func (b *board) mostLive() bool { return 2*b.live() >= len(b.hosts) }
 
 // replaceIn moves one replica of a group, if one is to move and somebody can take it.
 func (b *board) replaceIn(g *metadata.GroupInfo) (move, bool) {

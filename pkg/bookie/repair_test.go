@@ -56,26 +56,20 @@ func (c *cluster) rot(id, suffix string, at int64) (n int) {
 	return n
 }
 
-// A replica whose snapshots are both damaged, with the log before them compacted, begins again with one of its leader.
+// A replica whose snapshots are both damaged, or name a layer that cannot be opened, with the log before them compacted,
+// begins again with one of its leader.
 func TestDamagedSnapshotsAreReplaced(t *testing.T) {
-	c, victim, want := compacted(t, true)
-	if n := c.rot(victim, fileSuffix, -1); n != snapshotKept {
-		t.Fatalf("%d snapshots", n)
+	for suffix, files := range map[string]int{fileSuffix: snapshotKept, layerSuffix: 1} {
+		t.Run(suffix, func(t *testing.T) {
+			c, victim, want := compacted(t, true)
+			if n := c.rot(victim, suffix, -1); n != files {
+				t.Fatalf("%d files", n)
+			}
+			c.start(victim, nil)
+			c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
+			c.whole(victim)
+		})
 	}
-	c.start(victim, nil)
-	c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
-	c.whole(victim)
-}
-
-// The same for a replica whose snapshots name a layer that cannot be opened.
-func TestDamagedDirectoryOfALayerIsReplaced(t *testing.T) {
-	c, victim, want := compacted(t, true)
-	if n := c.rot(victim, layerSuffix, -1); n != 1 {
-		t.Fatalf("%d layers", n)
-	}
-	c.start(victim, nil)
-	c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
-	c.whole(victim)
 }
 
 // Damage in a block of a layer shows when somebody looks for an entry there. The reader is told that it is unreadable here,

@@ -14,8 +14,9 @@ const scrubPause = time.Hour
 
 // scrubber reads the journal round after round at a bounded rate, and says what is damaged, before a reader or a restart
 // meets it. Then it reads the ledgers, at the same rate, and compares their entries with the running checksums: bytes that
-// are whole may yet be others than those that the group has agreed on. Whether it has agreed, compareStates asks. It stops no replica: a damaged one serves what is whole, and answers "unreadable" for the rest, until that is
-// fetched from other replicas.
+// are whole may yet be others than those that the group has agreed on. Whether it has agreed, compareStates asks. It stops no
+// replica: a damaged one serves what is whole, and answers "unreadable" for the rest, until that is fetched from other
+// replicas.
 //
 // A disk that hangs may hang it for ever. So Close waits for it politeClose long, and nothing else depends on it.
 type scrubber struct {

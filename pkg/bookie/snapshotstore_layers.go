@@ -239,7 +239,7 @@ func (n *namedState) restore() (*fsmState, error) {
 	}
 	s.index.layers = n.layers
 	if err := s.machine.Restore(b); err != nil {
-		return nil, badState(err.Error())
+		return nil, brokenState(err)
 	}
 	return s, nil
 }

@@ -96,11 +96,16 @@ func (h *stateHead) size() int64 {
 
 func badState(what string) error { return fmt.Errorf("%w: snapshot: %s", ErrDamaged, what) }
 
+func brokenState(cause error) error { return fmt.Errorf("%w: snapshot: %w", ErrDamaged, cause) }
+
 // readStateHead reads the head of a snapshot of so many bytes, whose checksum was compared.
 func readStateHead(r io.ReaderAt, size int64) (*stateHead, error) {
 	in := io.NewSectionReader(r, 0, size)
 	b := make([]byte, stateHeader)
-	if _, err := io.ReadFull(in, b); err != nil || string(b[:len(stateMagic)]) != stateMagic {
+	if _, err := io.ReadFull(in, b); err != nil {
+		return nil, brokenState(err)
+	}
+	if string(b[:len(stateMagic)]) != stateMagic {
 		return nil, badState("not that of a ledger group")
 	}
 	if v := b[len(stateMagic)]; v != stateVersion {
@@ -133,11 +138,11 @@ func readStateHead(r io.ReaderAt, size int64) (*stateHead, error) {
 func readLayerHead(in io.Reader) (l layerHead, err error) {
 	var b [stateLayer + 255]byte
 	if _, err := io.ReadFull(in, b[:stateLayer]); err != nil {
-		return l, badState("head")
+		return l, brokenState(err)
 	}
 	name := b[stateLayer : stateLayer+int(b[stateLayer-1])]
 	if _, err := io.ReadFull(in, name); err != nil {
-		return l, badState("head")
+		return l, brokenState(err)
 	}
 	l = layerHead{size: int64(binary.BigEndian.Uint64(b[:])), sum: binary.BigEndian.Uint32(b[8:]), name: string(name)}
 	if l.size < 0 {
@@ -280,7 +285,7 @@ func (s *fsmState) encode(to io.Writer) error {
 // decodeState takes a snapshot apart that came from elsewhere: all layers are inline. Errors are ErrDamaged.
 func decodeState(b []byte) (*fsmState, error) {
 	if err := checkState(bytes.NewReader(b), int64(len(b))); err != nil {
-		return nil, badState(err.Error())
+		return nil, err
 	}
 	h, err := readStateHead(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -289,7 +294,7 @@ func decodeState(b []byte) (*fsmState, error) {
 	s := &fsmState{applied: h.applied, machine: ledger.NewMachine(), index: newIndex()}
 	b = b[h.length:]
 	if err := s.machine.Restore(b[:h.machine]); err != nil {
-		return nil, badState(err.Error())
+		return nil, brokenState(err)
 	}
 	b = b[h.machine:]
 	for _, lh := range h.layers {

@@ -132,9 +132,13 @@ func (t *transport) TimeoutNow(id raft.ServerID, _ raft.ServerAddress, args *raf
 
 // timeoutNow tells a replica that its election timeout is over.
 func (t *transport) timeoutNow(id string) error {
+	return t.TimeoutNow(raft.ServerID(id), raft.ServerAddress(id), t.timeoutIsOver(), &raft.TimeoutNowResponse{})
+}
+
+// timeoutIsOver is the message with which this replica says so.
+func (t *transport) timeoutIsOver() *raft.TimeoutNowRequest {
 	self := []byte(t.self)
-	args := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self}}
-	return t.TimeoutNow(raft.ServerID(id), raft.ServerAddress(id), args, &raft.TimeoutNowResponse{})
+	return &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self}}
 }
 
 // InstallSnapshot implements raft.Transport, on a stream of its own.

@@ -13,7 +13,7 @@ const (
 // pool keeps buffers of all powers of two between its bounds. It implements mem.BufferPool.
 //
 // gRPC's own pool knows 4, 16, 32 KiB and 1 MiB, and wipes a buffer each time: a message of 33 KiB cost it a wiped MiB,
-// which was a fifth of a bookie's CPU. Whoever takes a buffer here writes all of it before anybody reads it.
+// which was a sixth of a bookie's CPU. Whoever takes a buffer here writes all of it before anybody reads it.
 type pool struct {
 	bySize [maxPooled + 1]sync.Pool // of *[]byte; index n: 1 << n bytes
 }
