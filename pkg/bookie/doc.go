@@ -71,7 +71,7 @@
 //   - The library transfers leadership at shutdown only: a transfer that is interrupted leaves it refusing proposals. A lead
 //     is given back without it (steward.yield, TestLeadGoesBack).
 //   - What a group's record says is carried out by the group's leader, and forgotten by who is not in it any more
-//     (steward.settle, groups.leave, TestReplicasMove). A replica that is placed into a group never founds it.
+//     (settler.settle, groups.leave, TestReplicasMove). A replica that is placed into a group never founds it.
 //   - The metadata group's members move, too. Its newcomers have no say in elections before their own copy of the metadata
 //     names them, because they may have been members before and have forgotten it (seat, TestNewcomerHasNoSay).
 //   - No change of a configuration begins that the votes which follow could not bear (settler.bears).

@@ -30,7 +30,13 @@ func openMetaLog(dir string, options *bbolt.Options) (s metaLog, err error) {
 	return s, nil
 }
 
-func (s metaLog) Close() error { return s.bolt.Close() }
+// Close closes the file, if it was opened.
+func (s metaLog) Close() error {
+	if s.bolt == nil {
+		return nil
+	}
+	return s.bolt.Close()
+}
 
 // FirstIndex implements raft.LogStore.
 func (s metaLog) FirstIndex() (i uint64, err error) {

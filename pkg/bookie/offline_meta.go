@@ -48,12 +48,7 @@ func openOfflineMeta(dir string) (*offlineMeta, error) {
 	return m, nil
 }
 
-func (m *offlineMeta) close() error {
-	if m.err != nil {
-		return nil
-	}
-	return m.log.Close()
-}
+func (m *offlineMeta) close() error { return m.log.Close() }
 
 // guard makes an error of the panics and the faults with which bbolt answers to a damaged file.
 func guard(f func() error) (err error) {

@@ -21,6 +21,7 @@ func TestCachePolicyIsNotLost(t *testing.T) {
 	defer pool.Close()
 	const executors, inserts, updates = 4, 3000, 400
 	var updating atomic.Int64 // odd while an update runs; an even number/2 updates are done
+	var compared atomic.Int64
 	copies := func(done int64) bool { return done/2%2 == 1 }
 	var wg sync.WaitGroup
 	for g := range executors {
@@ -36,6 +37,7 @@ func TestCachePolicyIsNotLost(t *testing.T) {
 				if before != updating.Load() || before%2 != 0 {
 					continue // it came together with an update: either is right
 				}
+				compared.Add(1)
 				if kept := owner.refs.Load() > 1; kept == copies(before) {
 					t.Errorf("after %d updates: kept %t", before/2, kept)
 					return
@@ -52,5 +54,8 @@ func TestCachePolicyIsNotLost(t *testing.T) {
 		}
 	})
 	wg.Wait()
+	if compared.Load() == 0 {
+		t.Error("each insert came together with an update")
+	}
 	c.Close()
 }

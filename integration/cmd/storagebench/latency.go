@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -12,23 +10,18 @@ import (
 
 // measureLatency appends one entry after the other, each alone, and after each of them writes and syncs as many bytes in
 // the bare file: what is beside one another in a row met the disk at the same time.
-func measureLatency(ctx context.Context, o options, d *disk) (err error) {
+func measureLatency(ctx context.Context, o options, d *disk) error {
 	fmt.Print("\n| one append at a time | append, ms, p50 | p99 | bare fdatasync, ms, p50 | p99 | append ÷ 2 × fdatasync, p50 | p99 |\n" +
 		"|---|---|---|---|---|---|---|\n")
-	dir := filepath.Join(o.dir, "latency")
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b, err := startBookies(ctx, dir, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	r := &rig{engine: b}
-	for _, size := range o.sizes {
-		if err := r.latency(ctx, d, shape{size: size, perCommand: 1, window: 1}, o.each); err != nil {
-			return err
+	return withBookies(ctx, filepath.Join(o.dir, "latency"), 1, func(b *bookies) error {
+		r := &rig{engine: b}
+		for _, size := range o.sizes {
+			if err := r.latency(ctx, d, shape{size: size, perCommand: 1, window: 1}, o.each); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (r *rig) latency(ctx context.Context, d *disk, s shape, during time.Duration) error {

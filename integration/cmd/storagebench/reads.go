@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,45 +22,49 @@ const (
 
 // measureReads reads ledgers from the leader and from a follower, with the page cache empty of the journals and again; then
 // it has a follower catch up by the log.
-func measureReads(ctx context.Context, o options, _ *disk) (err error) {
+func measureReads(ctx context.Context, o options, _ *disk) error {
 	fmt.Print("\n| read of a ledger of 256 MiB | MB/s | CPU, s per GB |\n|---|---|---|\n")
 	dir := filepath.Join(o.dir, "reads")
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b, err := startBookies(ctx, dir, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	r := &rig{engine: b}
-	for _, size := range o.sizes {
-		id, err := r.fill(ctx, 0, o.shape(size), readVolume/size)
-		if err != nil {
-			return err
-		}
-		for _, from := range []struct {
-			name  string
-			node  int
-			first bool
-		}{
-			{"leader, from the disk", b.groups[0].leader, true},
-			{"leader, from the page cache", b.groups[0].leader, false},
-			{"follower, from the disk", (b.groups[0].leader + 1) % replicas, true},
-		} {
-			if from.first {
-				if err := forgetPages(dir); err != nil {
-					return err
-				}
-			}
-			start, cpu := time.Now(), cpuTime()
-			n, err := b.read(ctx, from.node, id)
+	return withBookies(ctx, dir, 1, func(b *bookies) error {
+		r := &rig{engine: b}
+		for _, size := range o.sizes {
+			id, err := r.fill(ctx, 0, o.shape(size), readVolume/size)
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %s, %s | %.0f | %.2f |\n", human(size), from.name,
-				float64(n)/1e6/time.Since(start).Seconds(), (cpuTime()-cpu).Seconds()/float64(n)*1e9)
+			if err := b.reads(ctx, dir, size, id); err != nil {
+				return err
+			}
 		}
+		return r.catchUp(ctx, b)
+	})
+}
+
+// reads prints a row for each way to read a ledger.
+func (b *bookies) reads(ctx context.Context, dir string, size int, id ledger.ID) error {
+	for _, from := range []struct {
+		name  string
+		node  int
+		first bool
+	}{
+		{"leader, from the disk", b.groups[0].leader, true},
+		{"leader, from the page cache", b.groups[0].leader, false},
+		{"follower, from the disk", (b.groups[0].leader + 1) % replicas, true},
+	} {
+		if from.first {
+			if err := forgetPages(dir); err != nil {
+				return err
+			}
+		}
+		start, cpu := time.Now(), cpuTime()
+		n, err := b.read(ctx, from.node, id)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("| %s, %s | %.0f | %.2f |\n", human(size), from.name,
+			float64(n)/1e6/time.Since(start).Seconds(), (cpuTime()-cpu).Seconds()/float64(n)*1e9)
 	}
-	return r.catchUp(ctx, b)
+	return nil
 }
 
 // read reads all of a ledger from one node and returns its payload bytes.
