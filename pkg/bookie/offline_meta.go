@@ -86,6 +86,7 @@ func (m *offlineMeta) bounds(g *OfflineGroup) (err error) {
 		var log raft.Log
 		if m.log.GetLog(i, &log) != nil {
 			g.Unreadable++
+			continue
 		}
 		g.Bytes += int64(len(log.Data))
 		g.LastTerm = log.Term
@@ -103,7 +104,7 @@ func (m *offlineMeta) verify(r *VerifyReport) error {
 	} else if err := m.verifyLog(r, bad); err != nil {
 		bad(boltFile, 0, "%v", err)
 	}
-	dirs, err := filepath.Glob(filepath.Join(m.dir, "snapshots", "*"))
+	dirs, err := filepath.Glob(filepath.Join(m.dir, raftSnapshots, "*"))
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (m *offlineMeta) verify(r *VerifyReport) error {
 		}
 		r.Snapshots++
 		if err := verifySnapshot(dir); errors.Is(err, ErrDamaged) {
-			bad(filepath.Join("snapshots", filepath.Base(dir)), 0, "%v", err)
+			bad(filepath.Join(raftSnapshots, filepath.Base(dir)), 0, "%v", err)
 		} else if err != nil {
 			return err
 		}

@@ -73,10 +73,10 @@ func newCountingFS() countingFS {
 	return countingFS{vfs.Disk{}, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}
 }
 
-// batch is the mean size of a write between two looks at the counters.
+// look returns what was counted so far.
 func (c countingFS) look() written { return written{c.writes.Load(), c.bytes.Load(), c.syncs.Load()} }
 
-// written is what countingFS has counted.
+// written is what was written to logs: calls, bytes, syncs.
 type written struct{ writes, bytes, syncs int64 }
 
 func (w written) minus(v written) written {
