@@ -8,9 +8,10 @@ ROUNDS   ?= 40
 SWEEPS   ?= 25
 SEEDS    ?= 2000
 SIMULATIONS ?= 500
+DAMAGES  ?= 500
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench sweep cost connections properties mutations simulation storage restart stress chaos bookies campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench sweep cost connections properties mutations simulation damage storage restart stress chaos bookies campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
@@ -86,6 +87,9 @@ connections: build ## memory of 10,000 idle connections, and 5,000 clients that 
 
 simulation: ## clusters of bookies in virtual time, with everything broken that can be, SIMULATIONS runs
 	$(GO) test ./pkg/bookie -count=1 -timeout 120m -v -run '^TestSimulation' -bookie.sims $(SIMULATIONS)
+
+damage: ## the files of one of three bookies flipped and cut, DAMAGES of each kind of file and way
+	$(GO) test ./pkg/bookie -count=1 -timeout 120m -run '^(TestDamage|TestMetaLog.*)$$' -bookie.damages $(DAMAGES) -v | grep -v ' cut '
 
 storage: ## the journal crashed, flipped, cut and compared with a model, with SWEEPS times the usual seeds
 	$(GO) test ./pkg/journal -count=1 -timeout 60m -v -run 'TestCrashSweep|TestFaultSweep|TestBitFlips|TestTruncatedFiles|TestRandom|Summar' -journal.sweeps $(SWEEPS)

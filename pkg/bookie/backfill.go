@@ -393,5 +393,8 @@ func (g *group) compactDamaged(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if len(g.others()) == 0 {
+		return nil // nobody has what would take its place
+	}
+	return g.store.leave(highest)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,10 +65,7 @@ func simulate(t *testing.T, seed uint64) {
 	defer func() { // after a failure too: nothing may stay in the bubble
 		cancel()
 		wg.Wait()
-		s.conn.close()
-		for _, id := range s.ids {
-			s.end(id)
-		}
+		s.stopAll()
 	}()
 	for range 3 {
 		own := rand.New(rand.NewPCG(rng.Uint64(), 2))
@@ -267,21 +266,37 @@ func (s *sim) cutOff(out, in bool) {
 	set(false)
 }
 
-// flip turns a bit of a file of the journal or of a snapshot.
-func (s *sim) flip(disk *vfs.Mem) {
-	var files []string
-	for _, dir := range []string{"/data/journal", snapshotDir("/data", 1), snapshotDir("/data", 2), snapshotDir("/data", 3)} {
+// files lists what a bookie has on its disk, by kind.
+func (s *sim) files(disk *vfs.Mem) map[string][]string {
+	kinds := map[string][]string{}
+	dirs := []string{"/data/journal"}
+	for i := range s.ids {
+		dirs = append(dirs, snapshotDir("/data", ledger.GroupID(i+1)))
+	}
+	for _, dir := range dirs {
 		names, err := disk.List(dir)
 		if err != nil {
 			continue // it holds no replica of this group
 		}
 		for _, name := range names {
-			if strings.Contains(name, ".") {
-				files = append(files, filepath.Join(dir, name))
+			switch kind := filepath.Ext(name); kind {
+			case ".seg", ".sum", fileSuffix, layerSuffix:
+				kinds[kind] = append(kinds[kind], filepath.Join(dir, name))
 			}
 		}
 	}
-	name := files[s.rng.IntN(len(files))]
+	return kinds
+}
+
+// flip turns a bit of some file.
+func (s *sim) flip(disk *vfs.Mem) {
+	kinds := s.files(disk)
+	names := kinds[slices.Sorted(maps.Keys(kinds))[s.rng.IntN(len(kinds))]]
+	s.harm(disk, names[s.rng.IntN(len(names))], false)
+}
+
+// harm turns a bit of a file, or cuts it off, anywhere.
+func (s *sim) harm(disk *vfs.Mem, name string, cut bool) {
 	f, err := disk.Open(name)
 	if err != nil {
 		s.t.Fatal(err)
@@ -289,12 +304,16 @@ func (s *sim) flip(disk *vfs.Mem) {
 	size, err := f.Size()
 	if err == nil && size > 0 {
 		at, b := s.rng.Int64N(size), []byte{0}
-		_, err = f.ReadAt(b, at)
-		b[0] ^= 1 << s.rng.IntN(8)
-		if err == nil {
-			_, err = f.WriteAt(b, at)
+		if cut {
+			err = f.Truncate(at)
+		} else {
+			_, err = f.ReadAt(b, at)
+			b[0] ^= 1 << s.rng.IntN(8)
+			if err == nil {
+				_, err = f.WriteAt(b, at)
+			}
 		}
-		s.t.Logf("%v: bit flipped in %s at %d of %d", time.Since(simEpoch).Round(time.Millisecond), name, at, size)
+		s.t.Logf("%v: %s at %d of %d, cut %t", time.Since(simEpoch).Round(time.Millisecond), name, at, size, cut)
 	}
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		s.t.Fatal(err)

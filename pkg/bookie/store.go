@@ -150,6 +150,19 @@ func (s journalStore) DeleteRange(lo, hi uint64) error {
 	return fmt.Errorf("cannot delete [%d, %d] from the middle of [%d, %d]", lo, hi, first, last)
 }
 
+// leave takes out of the log what the newest snapshot covers, up to an index, though the older one does not: raft takes no
+// second snapshot while a group is idle.
+func (s journalStore) leave(index uint64) error {
+	newest, _ := s.snapshots.newest()
+	if first := s.group.FirstIndex(); first == 0 || first > index {
+		return nil
+	} else if index > newest.Index {
+		return fmt.Errorf("entry %d is damaged and cannot leave the log: the newest snapshot is of %d", index, newest.Index)
+	}
+	s.recent.compacted(index)
+	return s.group.CompactPrefix(index)
+}
+
 // Set implements raft.StableStore.
 func (s journalStore) Set(key, val []byte) error { return s.group.SetStable(key, val) }
 

@@ -82,7 +82,9 @@ func (r *replay) segment(f *file, b bounds) error {
 		if err != nil {
 			return err
 		}
-		r.sum.begin(b)
+		if r.clean = len(b) == segmentHeaderLen; r.clean { // or the file was cut off in its header
+			r.sum.begin(b)
+		}
 	} else {
 		r.suspectAll(r.corrupt(0, "header of the segment"), 0)
 		first, _, _, err := r.next(off, 0)
