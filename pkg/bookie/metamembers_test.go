@@ -156,9 +156,8 @@ func TestMetadataMembersMove(t *testing.T) {
 	write()
 }
 
-// A newcomer that was a member before has forgotten its votes and its log. It helps nobody to be elected before it has seen
-// itself become a member again; without that, a member that was dead when it was removed would get its vote.
-func TestNewcomerHasNoSay(t *testing.T) {
+// newcomer is a bookie that is joining the metadata group of three others, for good.
+func newcomer(t *testing.T) (*cluster, *testBookie) {
 	c := newCluster(t, 3, nil)
 	c.join("d")
 	d := c.nodes["d"]
@@ -167,6 +166,23 @@ func TestNewcomerHasNoSay(t *testing.T) {
 	it := metadata.Item{Key: metadata.GroupKey(0), Value: []byte(`{"id":0,"replicas":["a","b","d"],"former":["c"]}`), Version: 1 << 40}
 	d.seat.follow(map[string]metadata.Item{it.Key: it})
 	c.eventually("d runs a replica", func() bool { return d.meta() != nil })
+	return c, d
+}
+
+// A newcomer that has no open replica opens one, again and again: it may have failed, and nobody else is chosen meanwhile.
+func TestOpeningOfANewcomerIsTriedAgain(t *testing.T) {
+	c, d := newcomer(t)
+	before := d.seat.group.Swap(nil)
+	if err := before.close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("d runs a replica again", func() bool { return d.meta() != nil && d.meta() != before })
+}
+
+// A newcomer that was a member before has forgotten its votes and its log. It helps nobody to be elected before it has seen
+// itself become a member again; without that, a member that was dead when it was removed would get its vote.
+func TestNewcomerHasNoSay(t *testing.T) {
+	c, d := newcomer(t)
 	ask := func(command any) error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

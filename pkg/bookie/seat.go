@@ -147,6 +147,11 @@ func (s *seat) keep() {
 }
 
 func (s *seat) obey() error {
+	if s.group.Load() == nil && s.now.State == seatJoining { // it could not be opened, and no other is chosen while this bookie lives
+		if err := s.open(); err != nil {
+			return err
+		}
+	}
 	g := s.group.Load()
 	if g != nil && g.joining.Load() {
 		if it, _ := g.fsm.get(metadata.GroupKey(ledger.MetadataGroup)); it.Version >= s.now.Version {
@@ -188,7 +193,7 @@ func (s *seat) become(state seatState, version int64) error {
 	return err
 }
 
-// join opens an empty replica. Should it not come to that, the next start does it.
+// join opens an empty replica. Should it not come to that, obey or the next start does it.
 func (s *seat) join(version int64) error {
 	dir := s.b.opts.MetadataDir
 	err := forgetMetadata(dir)
