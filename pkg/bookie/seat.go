@@ -147,20 +147,12 @@ func (s *seat) keep() {
 }
 
 func (s *seat) obey() error {
-	if s.group.Load() == nil && s.now.State == seatJoining { // it could not be opened, and no other is chosen while this bookie lives
-		if err := s.open(); err != nil {
+	if s.now.State == seatJoining {
+		if err := s.arrive(); err != nil {
 			return err
 		}
 	}
 	g := s.group.Load()
-	if g != nil && g.joining.Load() {
-		if it, _ := g.fsm.get(metadata.GroupKey(ledger.MetadataGroup)); it.Version >= s.now.Version {
-			if err := s.become(seatHeld, s.now.Version); err != nil {
-				return err
-			}
-			g.joined()
-		}
-	}
 	it := s.seen.Load()
 	if it == nil {
 		return nil
@@ -180,6 +172,23 @@ func (s *seat) obey() error {
 	return nil
 }
 
+// arrive opens the replica of a newcomer, if that could not be done: no other is chosen while this bookie lives. One that has
+// seen why it joined gets its say.
+func (s *seat) arrive() error {
+	g := s.group.Load()
+	if g == nil {
+		return s.open()
+	}
+	if it, _ := g.fsm.get(metadata.GroupKey(ledger.MetadataGroup)); it.Version < s.now.Version {
+		return nil
+	}
+	if err := s.become(seatHeld, s.now.Version); err != nil {
+		return err
+	}
+	g.joined()
+	return nil
+}
+
 // become writes down what this bookie is now.
 func (s *seat) become(state seatState, version int64) error {
 	next := seatJSON{State: state, Version: version}
@@ -193,7 +202,7 @@ func (s *seat) become(state seatState, version int64) error {
 	return err
 }
 
-// join opens an empty replica. Should it not come to that, obey or the next start does it.
+// join opens an empty replica. Should it not come to that, arrive or the next start does it.
 func (s *seat) join(version int64) error {
 	dir := s.b.opts.MetadataDir
 	err := forgetMetadata(dir)
