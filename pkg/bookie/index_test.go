@@ -291,6 +291,9 @@ func TestDamagedLayer(t *testing.T) {
 // unread checks a store with a damaged block.
 func (r *indexRig) unread(s *snapshotStore) {
 	r.t.Helper()
+	if err := s.verifyLayer(s.info[s.metas[0].ID].layers[0]); !errors.Is(err, ErrDamaged) {
+		r.t.Fatalf("offline: %v", err)
+	}
 	_, state, err := s.Open(s.metas[0].ID)
 	if err != nil {
 		r.t.Fatal(err)

@@ -76,6 +76,54 @@ func TestOfflineIsWhatRan(t *testing.T) {
 	}
 }
 
+// Damage in a block of an index, which no start reads, is found, and so are snapshots that are gone.
+func TestOfflineVerifiesSnapshots(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.want(c.execute(1, ledger.Command{Op: ledger.OpCreate, Ledger: 7, Epoch: 1}), bookiepb.Code_OK, -1)
+	for i := range 10 {
+		c.want(c.execute(1, command(testAppend(7, 1, ledger.EntryID(i), "entry"))), bookiepb.Code_OK, int64(i))
+		if i%4 == 3 {
+			if err := c.nodes["a"].groups.get(1).snapshotLeaving(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b := c.nodes["a"]
+	snaps := b.groups.get(1).snapshots
+	newest, _ := snaps.newest()
+	layers := snaps.info[newest.ID].layers
+	c.stopAll()
+	verify := func() []Damage {
+		t.Helper()
+		d := c.offline(t, "a")
+		defer func() { _ = d.Close() }() // it was only read
+		r, err := d.Verify()
+		if err != nil || r.Clean != (len(r.Damage) == 0) {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return r.Damage
+	}
+	if got := verify(); len(got) != 0 || len(layers) == 0 {
+		t.Fatalf("before: %+v", got)
+	}
+	dir := snapshotDir(b.data, 1)
+	f, err := b.disk.Open(filepath.Join(dir, layers[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipByte(t, f, 1, 4)
+	if got := verify(); len(got) != 1 || got[0].Group != 1 || filepath.Base(got[0].File) != layers[0] {
+		t.Errorf("a block is damaged: %+v", got)
+	}
+	flipByte(t, f, 1, 4)
+	if err := removeSnapshots(b.disk, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := verify(); len(got) != 1 || got[0].Group != 1 {
+		t.Errorf("snapshots are gone: %+v", got)
+	}
+}
+
 // An entry that was damaged before the journal wrote it is found by its own checksum, and located.
 func TestEntryCheckLocates(t *testing.T) {
 	good := testAppend(7, 1, 0, "good", "spoilt", "good again")

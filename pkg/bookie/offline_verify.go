@@ -1,6 +1,7 @@
 package bookie
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -74,7 +75,7 @@ func (d *Offline) Verify() (*VerifyReport, error) {
 		r.Damage[i].Superseded = d.superseded(&r.Damage[i])
 	}
 	for _, g := range d.journal.Groups() {
-		if err := d.verifySnapshots(ledger.GroupID(g.ID), r); err != nil {
+		if err := d.verifySnapshots(ledger.GroupID(g.ID), g.First, r); err != nil {
 			return nil, err
 		}
 	}
@@ -97,17 +98,36 @@ func (d *Offline) superseded(x *Damage) bool {
 	return p.Segment != x.Segment || x.Offset < p.Offset || x.Offset >= p.Offset+int64(p.Length)
 }
 
-// verifySnapshots compares the checksums of a group's snapshots.
-func (d *Offline) verifySnapshots(id ledger.GroupID, r *VerifyReport) error {
+// verifySnapshots compares the checksums of a group's snapshots and of the index that they name, and looks whether they
+// reach to where the log begins.
+func (d *Offline) verifySnapshots(id ledger.GroupID, first uint64, r *VerifyReport) error {
 	snaps, err := d.snapshots(id)
 	if err != nil {
 		return err
 	}
+	bad := func(name string, index uint64, reason string) {
+		r.Damage = append(r.Damage, Damage{File: filepath.Join(snapshotsDir, fmt.Sprint(id), name), Group: id, Index: index, Reason: reason})
+	}
 	r.GroupSnapshots += len(snaps.metas) + len(snaps.damaged)
 	for _, m := range snaps.damaged {
-		r.Damage = append(r.Damage, Damage{
-			File: filepath.Join(snapshotsDir, fmt.Sprint(id), m.ID), Group: id, Index: m.Index, Reason: "checksum of the snapshot",
-		})
+		bad(m.ID, m.Index, snaps.faults[m.ID].Error())
+	}
+	if newest, _ := snaps.newest(); len(snaps.damaged) == 0 && first > newest.Index+1 {
+		bad("", first, fmt.Sprintf("the log begins at %d, the newest snapshot ends at %d", first, newest.Index))
+	}
+	seen := map[string]bool{}
+	for _, m := range snaps.metas {
+		for _, name := range snaps.info[m.ID].layers {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			if err := snaps.verifyLayer(name); errors.Is(err, ErrDamaged) {
+				bad(name, m.Index, err.Error())
+			} else if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type snapshotStore struct {
 	number  uint64               // of the last file made
 	metas   []raft.SnapshotMeta  // what can be restored, newest first; ID is the file's name
 	damaged []raft.SnapshotMeta  // what cannot, by its name: Index, Term and ID only
+	faults  map[string]error     // why not, by ID
 	info    map[string]stateInfo // of what can be restored, by ID
 	making  []string             // layers that no snapshot names yet
 	made    uint64               // snapshots since this was opened
@@ -87,7 +88,7 @@ func (s *snapshotStore) load(clean bool) error {
 	if err != nil {
 		return err
 	}
-	s.info = map[string]stateInfo{}
+	s.info, s.faults = map[string]stateInfo{}, map[string]error{}
 	for _, name := range names {
 		if strings.HasSuffix(name, unfinished) && clean {
 			if err := s.fs.Remove(filepath.Join(s.dir, name)); err != nil {
@@ -103,11 +104,11 @@ func (s *snapshotStore) load(clean bool) error {
 		info, err := s.check(&meta)
 		if errors.Is(err, ErrDamaged) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			s.log.Error("snapshot is damaged", "file", filepath.Join(s.dir, name), "error", err)
-			s.damaged = append(s.damaged, meta)
+			s.damaged, s.faults[meta.ID] = append(s.damaged, meta), err
 			continue
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", filepath.Join(s.dir, name), err)
 		}
 		s.metas = append(s.metas, meta)
 		s.info[meta.ID] = info

@@ -77,6 +77,24 @@ func (s *snapshotStore) openLayer(h layerHead) (*layer, error) {
 	return l, err
 }
 
+// verifyLayer compares all checksums of a layer. What is wrong with it is ErrDamaged.
+func (s *snapshotStore) verifyLayer(name string) error {
+	f, err := s.fs.Open(filepath.Join(s.dir, name))
+	if err != nil {
+		return err
+	}
+	at := newFileAt(f)
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	l, err := openLayer(name, at, size)
+	if err != nil {
+		return err
+	}
+	return l.verify()
+}
+
 // writeLayer makes a layer durable, and reads it back. It stays for good if a snapshot names it before referred is called.
 // A layer without runs is nil.
 func (s *snapshotStore) writeLayer(fill func(*layerWriter) error) (*layer, error) {

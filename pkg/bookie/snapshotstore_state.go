@@ -98,7 +98,12 @@ func badState(what string) error { return fmt.Errorf("%w: snapshot: %s", ErrDama
 
 func brokenState(cause error) error { return fmt.Errorf("%w: snapshot: %w", ErrDamaged, cause) }
 
-// readStateHead reads the head of a snapshot of so many bytes, whose checksum was compared.
+// errStateVersion: another build wrote it. It is whole and of use to that build, so it is not ErrDamaged, for which it would
+// be replaced: a bookie that has one does not start.
+var errStateVersion = errors.New("snapshot of a ledger group")
+
+// readStateHead reads the head of a snapshot of so many bytes, whose checksum was compared. Errors are ErrDamaged or
+// errStateVersion.
 func readStateHead(r io.ReaderAt, size int64) (*stateHead, error) {
 	in := io.NewSectionReader(r, 0, size)
 	b := make([]byte, stateHeader)
@@ -109,7 +114,7 @@ func readStateHead(r io.ReaderAt, size int64) (*stateHead, error) {
 		return nil, badState("not that of a ledger group")
 	}
 	if v := b[len(stateMagic)]; v != stateVersion {
-		return nil, badState(fmt.Sprintf("version %d, this build reads %d", v, stateVersion))
+		return nil, fmt.Errorf("%w: version %d, this build reads %d", errStateVersion, v, stateVersion)
 	}
 	b = b[len(stateMagic)+1:]
 	h := &stateHead{applied: binary.BigEndian.Uint64(b), flags: b[8], machine: int64(binary.BigEndian.Uint64(b[13:]))}
@@ -282,7 +287,7 @@ func (s *fsmState) encode(to io.Writer) error {
 	return writeState(to, &h, machine, b)
 }
 
-// decodeState takes a snapshot apart that came from elsewhere: all layers are inline. Errors are ErrDamaged.
+// decodeState takes a snapshot apart that came from elsewhere: all layers are inline. Errors are those of readStateHead.
 func decodeState(b []byte) (*fsmState, error) {
 	if err := checkState(bytes.NewReader(b), int64(len(b))); err != nil {
 		return nil, err

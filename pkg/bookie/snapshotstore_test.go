@@ -2,7 +2,10 @@ package bookie
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"maps"
@@ -246,5 +249,47 @@ func TestDamagedSnapshotIsLeftOut(t *testing.T) {
 	}
 	if err := writeSnapshot(openSnapshots(t, mem), f, 40, 1); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A snapshot of another version that is whole is no damage, which would be replaced: the store does not open, and nothing
+// is removed.
+func TestSnapshotOfAnotherVersion(t *testing.T) {
+	mem := vfs.NewMem()
+	f := newFSM(newHealth(nil))
+	f.ApplyBatch(randomLog(rand.New(rand.NewPCG(9, 9)), 20))
+	s := openSnapshots(t, mem)
+	if err := writeSnapshot(s, f, 20, 1); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := s.newest()
+	file, err := mem.Open(filepath.Join("/s", m.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := readFileMeta(file, &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, state.Size())
+	if _, err := state.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	size, _ := file.Size()
+	b[len(stateMagic)]--
+	b = binary.BigEndian.AppendUint32(b[:len(b)-stateTrailer], crc32.Checksum(b[:len(b)-stateTrailer], castagnoli))
+	if _, err := file.WriteAt(b, size-int64(len(b))); err != nil {
+		t.Fatal(err)
+	}
+	ops := mem.Ops()
+	if _, err := openSnapshotStore(mem, "/s", slog.New(slog.DiscardHandler)); !errors.Is(err, errStateVersion) || isDamage(err) {
+		t.Fatalf("opened: %v", err)
+	}
+	if _, err := decodeState(b); !errors.Is(err, errStateVersion) {
+		t.Fatalf("restored: %v", err)
+	}
+	names, _ := mem.List("/s")
+	if !slices.Contains(names, m.ID) || mem.Ops() > ops+1 { // it makes the directory
+		t.Fatalf("%d operations changed something: %v", mem.Ops()-ops, names)
 	}
 }

@@ -13,7 +13,7 @@ import "github.com/hashicorp/raft"
 func (t *transport) strip(req *raft.AppendEntriesRequest) {
 	last := req.PrevLogEntry + uint64(len(req.Entries))
 	req.LeaderCommitIndex = min(req.LeaderCommitIndex, last)
-	if t.progress == nil || req.PrevLogEntry == 0 {
+	if t.progress == nil {
 		return
 	}
 	term, applied := t.progress()
