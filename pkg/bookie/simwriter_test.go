@@ -371,11 +371,13 @@ func (s *sim) check() {
 		if st.Last == ledger.NoEntry {
 			continue
 		}
-		s.soon(fmt.Sprintf("all of ledger %d can be read everywhere", l.id), func() string { return s.replicas(l) }, func() bool {
+		said := ""
+		s.soon(fmt.Sprintf("all of ledger %d can be read everywhere", l.id), func() string { return said + "\n" + s.replicas(l) }, func() bool {
 			s.revive()
 			return s.everywhere(l, func(id string, _ ledger.State, _ bool) bool {
 				got, code := s.readFrom(s.t.Context(), s.client(nil, simAddr(id).String()), l, 0, int(st.Last))
 				s.compare(l, sent[:st.Last+1], got)
+				said = fmt.Sprintf("%s said %v after %d entries of %d", id, code, len(got), st.Last+1)
 				return code == bookiepb.Code_OK && len(got) == int(st.Last)+1
 			})
 		})
@@ -390,6 +392,9 @@ func (s *sim) replicas(l *simLedger) string {
 		if g := s.nodes[id].groups.get(l.group); g != nil {
 			st, ok := g.fsm.state(l.id)
 			fmt.Fprintf(&b, "\n%s: %t %+v; applied %d, leader %q, record %+v", id, ok, st, g.fsm.applied.Load(), g.leader(), *g.record.Load())
+			got, code := s.readFrom(s.t.Context(), s.client(nil, simAddr(id).String()), l, 0, int(st.Last))
+			fmt.Fprintf(&b, "; reads say %v, %d entries, serves %t, log [%d, %d], raft applied %d of %d, missing %d", code, len(got), g.fill.serves(),
+				g.store.group.FirstIndex(), g.store.group.LastIndex(), g.raft.AppliedIndex(), g.raft.LastIndex(), g.fill.missing.Load())
 		}
 	}
 	return b.String()
