@@ -129,7 +129,7 @@ func (gs *groups) failed(id ledger.GroupID, err error) {
 		gs.fail(err)
 		return
 	}
-	gs.deps.log.Error("replica of group stopped; its other replicas serve on", "group", id, "error", err)
+	gs.deps.log.Error("replica of group stopped; other replicas, if it has any, serve on", "group", id, "error", err)
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	if gs.broken[id] == nil {

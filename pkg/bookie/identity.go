@@ -17,8 +17,9 @@ const clusterFile = "cluster.json"
 // lockFile is locked by the process that works with the data directory.
 const lockFile = "lock"
 
-// clusterFormat is the version of the file and of the directory's layout.
-const clusterFormat = 1
+// clusterFormat is the version of the file and of all that is in the directory: 2 since the metadata's log has checksums and
+// snapshots have layers. Nothing converts directories of version 1: there was no release with it.
+const clusterFormat = 2
 
 // Member names a bookie of the metadata group.
 type Member struct {
