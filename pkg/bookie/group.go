@@ -72,6 +72,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	g.fsm = newFSM(g.health)
 	g.fsm.restored, g.fsm.whole, g.fsm.files = g.installed, g.fill.trusted.Load, snaps
 	g.store = newJournalStore(jg, d.opts.RecentBytes, snaps, g.fsm.logged.Load)
+	g.store.cleared = func() { g.installed(false) }
 	if err := bootstrap(g.store, info.Founding(self)); err != nil {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
 	}

@@ -27,6 +27,7 @@ type journalStore struct {
 	recent    *recent
 	snapshots *snapshotStore
 	committed func() uint64
+	cleared   func() // nil: nobody is to know that the log was emptied
 }
 
 func newJournalStore(g *journal.Group, recentBytes int, snaps *snapshotStore, committed func() uint64) journalStore {
@@ -106,6 +107,9 @@ func (s journalStore) clear(committed uint64) error {
 	s.recent.forget()
 	if err := s.group.TruncateSuffix(committed + 1); err != nil {
 		return err
+	}
+	if s.cleared != nil {
+		defer s.cleared() // what the log had may have passed for what the snapshot names
 	}
 	return s.group.CompactPrefix(committed)
 }

@@ -337,3 +337,25 @@ type hangingStore struct {
 }
 
 func (s *hangingStore) StoreLogs([]*raft.Log) error { <-s.release; return nil }
+
+// What the log had may have passed for what a snapshot names: who looks for missing entries is told when it is emptied.
+func TestClearedLogIsTold(t *testing.T) {
+	j := openTestJournal(t, vfs.NewMem())
+	defer func() { _ = j.Close() }() // the test is over
+	told := 0
+	s := testStore(t, j.Group(1), 1)
+	s.cleared = func() {
+		told++
+		if last := j.Group(1).LastIndex(); last != 0 && last < 3 {
+			t.Errorf("told while the log still ends at %d", last)
+		}
+	}
+	for _, index := range []uint64{1, 2, 5} { // behind an installed snapshot of 4
+		if err := s.StoreLog(&raft.Log{Index: index, Term: 1, Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
