@@ -83,7 +83,7 @@ func awaitMembers(ctx context.Context, t *testing.T, bookies []*harness.Proc, go
 				with = append(with, err.Error())
 			}
 			for _, g := range groups {
-				if slices.Contains(g.Replicas, gone) || g.LeaderID == "" || g.LeaderID == gone {
+				if slices.Contains(g.Replicas, gone) || slices.Contains(g.Former, gone) || g.LeaderID == "" || g.LeaderID == gone {
 					with = append(with, fmt.Sprintf("%s: %+v", p.Name, g))
 				}
 			}

@@ -53,6 +53,7 @@ type Group struct {
 	Group    uint32
 	LeaderID string `json:"leaderId"`
 	Replicas []string
+	Former   []string // on their way out
 }
 
 // Groups lists the replicas that a bookie runs.

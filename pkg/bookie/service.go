@@ -34,7 +34,8 @@ func (b *Bookie) Status() *bookiepb.StatusResponse {
 	for _, g := range b.groups.all() {
 		st := b.nodeStatus(&g.node)
 		st.Filling, st.Missing = !g.fill.whole.Load(), uint64(g.fill.missing.Load())
-		st.Applied, st.Ledgers, st.Replicas = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), g.record.Load().Replicas
+		record := g.record.Load()
+		st.Applied, st.Ledgers, st.Replicas, st.Former = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), record.Replicas, record.Former
 		st.LastIndex, st.AppendRate = g.raft.LastIndex(), g.rate.perSecond()
 		out.Groups = append(out.Groups, st)
 	}
