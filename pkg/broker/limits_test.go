@@ -112,14 +112,7 @@ func tooMany(t *testing.T, what string, code *pulsarpb.ServerError) {
 func TestLookupLimits(t *testing.T) {
 	for what, limits := range map[string]Limits{"connection": {Requests: 3}, "broker": {Lookups: 3}} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &heldStore{}
-			cluster := bookietest.New(bookietest.Options{})
-			t.Cleanup(cluster.Close)
-			s := startOn(t, cluster, func(o *Options) {
-				inBubble(o)
-				o.Limits = limits
-				store.Store, o.Store = o.Store, store
-			})
+			s, store := startHeld(t, func(o *Options) { o.Limits = limits })
 			p := pipe(t, s)
 			p.handshake()
 			store.hold()
@@ -155,14 +148,7 @@ func TestLookupLimits(t *testing.T) {
 // Clients that leave while their lookups wait for the metadata take no place with them.
 func TestLookupsOfTheGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &heldStore{}
-		cluster := bookietest.New(bookietest.Options{})
-		t.Cleanup(cluster.Close)
-		s := startOn(t, cluster, func(o *Options) {
-			inBubble(o)
-			o.Limits = Limits{Lookups: 9, TopicLoads: 1}
-			store.Store, o.Store = o.Store, store
-		})
+		s, store := startHeld(t, func(o *Options) { o.Limits = Limits{Lookups: 9, TopicLoads: 1} })
 		for round := range 3 {
 			store.hold()
 			for i := range 3 {
@@ -267,14 +253,7 @@ func TestSubscribeRate(t *testing.T) {
 // Only so many topics are opened at a time; the others wait, and what is not wanted any more is not opened.
 func TestTopicLoadsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &heldStore{}
-		cluster := bookietest.New(bookietest.Options{})
-		t.Cleanup(cluster.Close)
-		s := startOn(t, cluster, func(o *Options) {
-			inBubble(o)
-			o.Limits.TopicLoads = 2
-			store.Store, o.Store = o.Store, store
-		})
+		s, store := startHeld(t, func(o *Options) { o.Limits.TopicLoads = 2 })
 		p := pipe(t, s)
 		p.handshake()
 		for i := range 5 {
@@ -373,6 +352,20 @@ func closeConsumer(id uint64, request *uint64) *pulsarpb.BaseCommand {
 		Type:          pulsarpb.BaseCommand_CLOSE_CONSUMER.Enum(),
 		CloseConsumer: &pulsarpb.CommandCloseConsumer{ConsumerId: &id, RequestId: request},
 	}
+}
+
+// startHeld starts a server in a bubble, whose store can be held back.
+func startHeld(t *testing.T, change func(*Options)) (*Server, *heldStore) {
+	t.Helper()
+	store := &heldStore{}
+	cluster := bookietest.New(bookietest.Options{})
+	t.Cleanup(cluster.Close)
+	s := startOn(t, cluster, func(o *Options) {
+		inBubble(o)
+		change(o)
+		store.Store, o.Store = o.Store, store
+	})
+	return s, store
 }
 
 // heldStore is a Store whose reads can be held back.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"geminga/pkg/bookietest"
 	"geminga/pkg/topic"
 	"geminga/rpc/pulsarpb"
 )
@@ -30,15 +29,10 @@ func (topicSettings) With(stored map[string]string) (o Options, values map[strin
 // in those that are opened later; and one that topics do not take is refused.
 func TestTopicSettingsArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &heldStore{}
-		cluster := bookietest.New(bookietest.Options{})
-		t.Cleanup(cluster.Close)
-		s := startOn(t, cluster, func(o *Options) {
-			inBubble(o)
+		s, store := startHeld(t, func(o *Options) {
 			o.Settings = topicSettings{}
 			own, _, _ := o.Settings.With(nil)
 			o.Topic = own.Topic
-			store.Store, o.Store = o.Store, store
 		})
 		p := pipe(t, s)
 		p.handshake()
