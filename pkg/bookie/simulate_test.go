@@ -33,11 +33,15 @@ var (
 //
 // The metadata's log is in bbolt, which does its own I/O: it is on the real disk, and its power is never lost.
 func TestSimulation(t *testing.T) {
+	acked := 0
 	for i := range *simRuns {
 		seed := *simSeed + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+			synctest.Test(t, func(t *testing.T) { acked += simulate(t, seed) })
 		})
+	}
+	if acked == 0 {
+		t.Error("nothing was acknowledged")
 	}
 }
 
@@ -57,7 +61,8 @@ type sim struct {
 	acked   int
 }
 
-func simulate(t *testing.T, seed uint64) {
+// simulate is one run; it returns how many entries were acknowledged.
+func simulate(t *testing.T, seed uint64) int {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := newSim(t, rng, 3+2*rng.IntN(2))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,6 +97,7 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	s.check()
 	t.Logf("%d ledgers, %d entries acknowledged, %v", len(s.ledgers), s.acked, time.Since(simEpoch).Round(time.Second))
+	return s.acked
 }
 
 // simEpoch is when every bubble begins.
