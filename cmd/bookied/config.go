@@ -22,7 +22,7 @@ type config struct {
 	join                   []string
 	gossipKey              string
 	pprof                  bool
-	noSync                 bool
+	noSync, buffered       bool
 	journalDir             string
 	segmentMB              int
 	writeTimeout           time.Duration
@@ -56,6 +56,7 @@ func (c *config) register() *settings.Set {
 	s.String(&c.gossipKey, "gossipSecretKey", "", "16, 24 or 32 characters that encrypt the gossip; the same everywhere").Secret()
 	s.Bool(&c.pprof, "pprofEnabled", false, "serve /debug/pprof on the HTTP port")
 	s.Func("journalSyncData", "true", "answer after the journal is on disk; false loses acknowledged entries on power loss", settings.Inverted(&c.noSync))
+	s.Func("journalDirectIO", "true", "write the journal past the page cache (O_DIRECT) where the file system can; false: through it, which costs more CPU and keeps what was written lately in memory for readers. Without journalSyncData always false", settings.Inverted(&c.buffered))
 	s.String(&c.journalDir, "journalDirectory", "", "directory of the journal; empty: <data>/journal")
 	s.Int(&c.segmentMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2048}, "size of a journal segment in MiB").In("MiB")
 	s.DurationOrNone(&c.groupWait, "journalMaxGroupWaitMSec", 0, time.Millisecond, "milliseconds that a write waits for others to share its sync; 0: for those only that came during the one before")
@@ -111,7 +112,7 @@ func (c *config) bookieOptions(data string) bookie.Options {
 		ListenAddress:     c.address(c.port),
 		AdvertisedAddress: c.bookieAdvertise(),
 		Journal: bookie.JournalOptions{
-			Dir: c.journalDir, SegmentSize: int64(c.segmentMB) << 20, NoSync: c.noSync, WriteTimeout: c.writeTimeout,
+			Dir: c.journalDir, SegmentSize: int64(c.segmentMB) << 20, NoSync: c.noSync, Buffered: c.buffered, WriteTimeout: c.writeTimeout,
 			MaxGroupWait: c.groupWait,
 		},
 		Raft: bookie.RaftOptions{

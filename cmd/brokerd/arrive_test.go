@@ -12,7 +12,7 @@ import (
 func TestSettingsArrive(t *testing.T) {
 	ofCommands := []string{
 		"advertisedAddress", "bookieClusterId", "bookiePort", "brokerShutdownTimeoutMs", "gossipJoin", "gossipPort", "gossipSecretKey",
-		"journalDirectory", "journalMaxSizeMB", "journalSyncData", "journalWriteTimeoutSeconds", "logFormat", "logLevel", "metadataStoreUrl",
+		"journalDirectIO", "journalDirectory", "journalMaxSizeMB", "journalSyncData", "journalWriteTimeoutSeconds", "logFormat", "logLevel", "metadataStoreUrl",
 		"pprofEnabled", "standaloneBookies", "webServicePort",
 	}
 	others := map[string]string{ // than the default, where it is neither a number nor a truth

@@ -36,9 +36,9 @@ type config struct {
 	shutdown                        time.Duration
 	log                             daemon.LogOptions
 	standalonePort, standaloneCount int
-	journalDir                      string // this and the next three: of the embedded bookies
+	journalDir                      string // this and the next four: of the embedded bookies
 	journalMB                       int
-	journalNoSync                   bool
+	journalNoSync, journalBuffered  bool
 	journalTimeout                  time.Duration
 	options                         broker.Options
 	loaded                          *settings.Set // that all of this comes from
@@ -82,6 +82,7 @@ func (c *config) registerNetwork(s *settings.Set) {
 	s.Int(&c.standalonePort, "bookiePort", 3181, ports, "standalone: port of the first embedded bookie, on 127.0.0.1; the others follow")
 	s.Int(&c.standaloneCount, "standaloneBookies", 1, settings.Range{Min: 1, Max: 5}, "standalone: embedded bookies; odd, decided at the first start").In("bookies")
 	s.Func("journalSyncData", "true", "standalone: answer after the journal is on disk; false loses acknowledged entries on power loss", settings.Inverted(&c.journalNoSync))
+	s.Func("journalDirectIO", "true", "standalone: write the journal past the page cache (O_DIRECT) where the file system can", settings.Inverted(&c.journalBuffered))
 	s.String(&c.journalDir, "journalDirectory", "", "standalone: directory of the journals, one below it for each bookie; empty: with the other data")
 	s.Int(&c.journalMB, "journalMaxSizeMB", 128, settings.Range{Min: 1, Max: 2048}, "standalone: size of a journal segment").In("MiB")
 	s.Duration(&c.journalTimeout, "journalWriteTimeoutSeconds", 4, time.Second, "standalone: time after which a hung write or sync fails the bookie")

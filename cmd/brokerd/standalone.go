@@ -94,7 +94,7 @@ func addresses(members []bookie.Member) []string {
 
 // journalOf are the journal's options of an embedded bookie: with a directory of their own, each gets its part of it.
 func (c *config) journalOf(id string) bookie.JournalOptions {
-	j := bookie.JournalOptions{SegmentSize: int64(c.journalMB) << 20, NoSync: c.journalNoSync, WriteTimeout: c.journalTimeout}
+	j := bookie.JournalOptions{SegmentSize: int64(c.journalMB) << 20, NoSync: c.journalNoSync, Buffered: c.journalBuffered, WriteTimeout: c.journalTimeout}
 	if c.journalDir != "" {
 		j.Dir = filepath.Join(c.journalDir, id)
 	}

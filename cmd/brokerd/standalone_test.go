@@ -19,12 +19,12 @@ func TestStandaloneJournal(t *testing.T) {
 		t.Errorf("by default %+v", got)
 	}
 	c, _, _, _, err = parseConfig("test", []string{
-		"--set", "journalSyncData=false", "--set", "journalDirectory=/j", "--set", "journalMaxSizeMB=3", "--set", "journalWriteTimeoutSeconds=7",
+		"--set", "journalSyncData=false", "--set", "journalDirectIO=false", "--set", "journalDirectory=/j", "--set", "journalMaxSizeMB=3", "--set", "journalWriteTimeoutSeconds=7",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := bookie.JournalOptions{Dir: "/j/bookie-2", SegmentSize: 3 << 20, NoSync: true, WriteTimeout: 7 * time.Second}
+	want := bookie.JournalOptions{Dir: "/j/bookie-2", SegmentSize: 3 << 20, NoSync: true, Buffered: true, WriteTimeout: 7 * time.Second}
 	if got := c.journalOf("bookie-2"); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -78,6 +78,7 @@ type JournalOptions struct {
 	Dir          string        // default DataDir/journal
 	SegmentSize  int64         // default 128 MiB
 	NoSync       bool          // answer after the write, not after the sync: power loss may lose acknowledged entries
+	Buffered     bool          // write through the page cache; without NoSync the default is past it, where that can be done
 	WriteTimeout time.Duration // a write or sync that takes longer has failed, and the process ends; default 4 s
 	MaxGroupWait time.Duration // a write waits so long for others to share its sync; default 0
 }
@@ -190,7 +191,7 @@ func (o *Options) Validate() error {
 
 func (o *Options) journalOptions() journal.Options {
 	return journal.Options{
-		Dir: o.Journal.Dir, FS: o.FS, SegmentSize: o.Journal.SegmentSize, SyncData: !o.Journal.NoSync,
+		Dir: o.Journal.Dir, FS: o.FS, SegmentSize: o.Journal.SegmentSize, SyncData: !o.Journal.NoSync, Buffered: o.Journal.Buffered,
 		WriteDeadline: o.Journal.WriteTimeout, MaxGroupWait: o.Journal.MaxGroupWait,
 		Logger: o.Logger, MeterProvider: o.MeterProvider,
 	}

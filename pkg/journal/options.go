@@ -24,6 +24,9 @@ type Options struct {
 	// SyncData makes every write wait for fdatasync. The zero value answers after the write reached the kernel, which
 	// survives the death of the process but not of the machine; DefaultOptions sets it to true.
 	SyncData bool
+	// Buffered writes segments through the page cache. Zero value: past it where that can be done, see vfs.File.WriteDirect.
+	// Ignored without SyncData, which is always through it.
+	Buffered bool
 	// MaxGroupWait lets a batch wait for company. Default 0: a batch is what gathered during the one before it.
 	MaxGroupWait time.Duration
 	// MaxRecordSize bounds Data plus Extra of one record. Default 64 MiB.

@@ -227,7 +227,11 @@ func (j *Journal) put(buf []byte, records int, sync bool) error {
 func (j *Journal) writeSync(file vfs.File, buf []byte, off int64, sync bool) error {
 	j.arm("write")
 	start := time.Now()
-	_, err := file.WriteAt(buf, off)
+	write := file.WriteDirect
+	if j.opts.Buffered || !j.opts.SyncData {
+		write = file.WriteAt
+	}
+	_, err := write(buf, off)
 	if err == nil && sync {
 		err = file.SyncData()
 	}

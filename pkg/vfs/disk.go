@@ -27,7 +27,7 @@ func openDisk(name string, flags int) (File, error) {
 	if err != nil {
 		return nil, noSpace(err)
 	}
-	return &diskFile{f}, nil
+	return &diskFile{f: f}, nil
 }
 
 // Rename implements FS.
@@ -97,17 +97,26 @@ func (Disk) Lock(name string) (io.Closer, error) {
 func (Disk) FreeSpace(dir string) (uint64, error) { return freeSpace(dir) }
 
 // diskFile is an *os.File with the calls that os does not have.
-type diskFile struct{ f *os.File }
+type diskFile struct {
+	f      *os.File
+	direct directFile
+}
 
 func (d *diskFile) ReadAt(p []byte, off int64) (int, error) { return d.f.ReadAt(p, off) }
 func (d *diskFile) WriteAt(p []byte, off int64) (int, error) {
 	n, err := d.f.WriteAt(p, off)
 	return n, noSpace(err)
 }
+func (d *diskFile) WriteDirect(p []byte, off int64) (int, error) {
+	if n, err, done := d.direct.write(d.f, p, off); done {
+		return n, noSpace(err)
+	}
+	return d.WriteAt(p, off)
+}
 func (d *diskFile) SyncData() error           { return noSpace(syncData(d.f)) }
 func (d *diskFile) Sync() error               { return noSpace(d.f.Sync()) }
 func (d *diskFile) Truncate(size int64) error { return noSpace(d.f.Truncate(size)) }
-func (d *diskFile) Close() error              { return d.f.Close() }
+func (d *diskFile) Close() error              { return errors.Join(d.f.Close(), d.direct.close()) }
 
 func (d *diskFile) Size() (int64, error) {
 	info, err := d.f.Stat()

@@ -1,4 +1,4 @@
-// Package vfs is the file system as the journal sees it: ten operations on names, ten on files, and three
+// Package vfs is the file system as the journal sees it: nine operations on names, nine on files, and three
 // implementations of them.
 //
 //	           journal · bookie
@@ -28,6 +28,8 @@
 //   - SyncData also saves the length of the file, as fdatasync does, but not its name. Create, then SyncData, then a
 //     power cut may leave no file: TestMemUnsyncedNameIsLost.
 //   - Rename is atomic in itself but not durable before SyncDir: TestMemRenameIsWholeOrNotAtAll.
+//   - Reads go through the page cache even where WriteDirect goes past it, and never find what was there before a write
+//     that has returned: TestDirectWritesAreSeen.
 //   - Preallocate on Linux leaves unwritten extents. Their first overwrite still changes metadata, overwriting a
 //     recycled file does not.
 package vfs

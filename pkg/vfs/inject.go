@@ -262,16 +262,22 @@ func (f *injectFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.f.ReadAt(p, off)
 }
 
-func (f *injectFile) WriteAt(p []byte, off int64) (int, error) {
+func (f *injectFile) WriteAt(p []byte, off int64) (int, error) { return f.write(f.f.WriteAt, p, off) }
+
+func (f *injectFile) WriteDirect(p []byte, off int64) (int, error) {
+	return f.write(f.f.WriteDirect, p, off)
+}
+
+func (f *injectFile) write(to func([]byte, int64) (int, error), p []byte, off int64) (int, error) {
 	fault := f.i.decide(OpWrite, filepath.Base(f.name))
 	if err := fault.act(f.name); err != nil {
 		if fault.tear {
-			n, werr := f.f.WriteAt(p[:len(p)/2], off)
+			n, werr := to(p[:len(p)/2], off)
 			return n, errors.Join(err, werr)
 		}
 		return 0, err
 	}
-	return f.f.WriteAt(p, off)
+	return to(p, off)
 }
 
 func (f *injectFile) SyncData() error {

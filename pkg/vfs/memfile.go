@@ -67,6 +67,9 @@ func (f *memFile) changeLocked(size int64) error {
 	return f.m.changeLocked()
 }
 
+// WriteDirect implements File.
+func (f *memFile) WriteDirect(p []byte, off int64) (int, error) { return f.WriteAt(p, off) }
+
 // SyncData implements File.
 func (f *memFile) SyncData() error {
 	f.m.mu.Lock()

@@ -80,17 +80,20 @@ type readOnlyFile struct {
 }
 
 func (f readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, refuse("write", f.name) }
-func (f readOnlyFile) SyncData() error                    { return refuse("sync", f.name) }
-func (f readOnlyFile) Sync() error                        { return refuse("sync", f.name) }
-func (f readOnlyFile) Preallocate(int64) error            { return refuse("allocate", f.name) }
-func (f readOnlyFile) Truncate(int64) error               { return refuse("truncate", f.name) }
+func (f readOnlyFile) WriteDirect([]byte, int64) (int, error) {
+	return 0, refuse("write", f.name)
+}
+func (f readOnlyFile) SyncData() error         { return refuse("sync", f.name) }
+func (f readOnlyFile) Sync() error             { return refuse("sync", f.name) }
+func (f readOnlyFile) Preallocate(int64) error { return refuse("allocate", f.name) }
+func (f readOnlyFile) Truncate(int64) error    { return refuse("truncate", f.name) }
 
 func (Disk) openRead(name string) (File, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	return &diskFile{f}, nil
+	return &diskFile{f: f}, nil
 }
 
 func (Disk) lockRead(name string) (io.Closer, error) {

@@ -2,6 +2,9 @@ package vfs
 
 import "io"
 
+// DirectAlign is what has to be aligned to be written past the page cache.
+const DirectAlign = 512
+
 // FS names files. Paths use the separator of the system, as path/filepath does.
 type FS interface {
 	// Create makes a new empty file, open for reading and writing. It fails with fs.ErrExist if the name is taken.
@@ -30,6 +33,11 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
+	// WriteDirect is WriteAt for bytes that are not read again soon: where system and file system can, they go to the
+	// device past the page cache, which neither copies nor keeps them. They can when p lies at a multiple of DirectAlign in
+	// memory and in the file and is a multiple of it long; otherwise, or if they refuse, it is WriteAt. It promises no more
+	// than WriteAt does: SyncData makes the bytes durable.
+	WriteDirect(p []byte, off int64) (int, error)
 	// SyncData makes all bytes written so far and the length durable.
 	SyncData() error
 	// Sync is SyncData and all other metadata.

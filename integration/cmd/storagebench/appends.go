@@ -71,8 +71,12 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 					got[c.name], err = engines[c.name].load(ctx, n, o.shape(size), o.each)
 				}
 			}
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", c.name, human(size), err)
+			if err != nil && c.name == "bookies" {
+				return fmt.Errorf("%s: %w", human(size), err)
+			}
+			if err != nil { // a peer that does not bear it has no figure
+				fmt.Fprintf(os.Stderr, "%s, %s, %d groups: %v\n", c.name, human(size), n, err)
+				got[c.name] = result{}
 			}
 		}
 		limit, err := d.rate(got["bookies"].batch(), o.each/3)
@@ -91,7 +95,7 @@ func row(size, groups int, got map[string]result, limit float64) {
 		b.rate() / 1e6, float64(b.batch()) / 1024, limit / 1e6, b.rate() / limit, wal.rate() / 1e6, bolt.rate() / 1e6,
 		b.rate() / wal.rate(), b.rate() / bolt.rate(), j.rate() / 1e6, b.cpuPerMillion(), wal.cpuPerMillion(),
 	} {
-		if math.IsNaN(v) || math.IsInf(v, 0) { // who did not take part
+		if math.IsNaN(v) || math.IsInf(v, 0) || v == 0 { // who did not take part, or gave up
 			fmt.Print(" |")
 			continue
 		}

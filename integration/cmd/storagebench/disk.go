@@ -10,11 +10,12 @@ import (
 )
 
 // disk is a file that has been written in full, so that overwriting it needs nothing but the bytes: the best that the
-// disk can do for a log.
+// disk can do for a log, with the page cache or past it, whichever is faster.
 type disk struct {
-	file vfs.File
-	at   int64
-	buf  []byte
+	file  vfs.File
+	write func([]byte, int64) (int, error)
+	at    int64
+	buf   []byte
 }
 
 const diskFile = 256 << 20
@@ -24,7 +25,7 @@ func openDisk(dir string) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{file: f, buf: make([]byte, 4<<20)}
+	d := &disk{file: f, write: f.WriteDirect, buf: make([]byte, 4<<20)}
 	for i := range d.buf {
 		d.buf[i] = byte(i * 7)
 	}
@@ -38,12 +39,12 @@ func openDisk(dir string) (*disk, error) {
 
 func (d *disk) close() { _ = d.file.Close() }
 
-// write puts one batch behind the one before and makes it durable.
-func (d *disk) write(batch int) error {
+// put puts one batch behind the one before and makes it durable.
+func (d *disk) put(batch int) error {
 	if d.at+int64(batch) > diskFile {
 		d.at = 0
 	}
-	if _, err := d.file.WriteAt(d.buf[:batch], d.at); err != nil {
+	if _, err := d.write(d.buf[:batch], d.at); err != nil {
 		return err
 	}
 	d.at += int64(batch)
@@ -51,11 +52,22 @@ func (d *disk) write(batch int) error {
 }
 
 // rate is how many bytes a second the disk takes in batches of a size, each synced before the next.
-func (d *disk) rate(batch int, during time.Duration) (float64, error) {
+func (d *disk) rate(batch int, during time.Duration) (best float64, err error) {
+	for _, d.write = range []func([]byte, int64) (int, error){d.file.WriteAt, d.file.WriteDirect} {
+		rate, err := d.rateOf(batch, during/2)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, rate)
+	}
+	return best, nil
+}
+
+func (d *disk) rateOf(batch int, during time.Duration) (float64, error) {
 	batch = min((batch+511)/512*512, len(d.buf))
 	written, start := 0, time.Now()
 	for time.Since(start) < during {
-		if err := d.write(batch); err != nil {
+		if err := d.put(batch); err != nil {
 			return 0, err
 		}
 		written += batch
@@ -106,9 +118,19 @@ var _ io.WriterAt = countingFile{}
 
 // WriteAt implements vfs.File.
 func (f countingFile) WriteAt(p []byte, at int64) (int, error) {
-	f.c.writes.Add(1)
-	f.c.bytes.Add(int64(len(p)))
+	f.c.count(p)
 	return f.File.WriteAt(p, at)
+}
+
+// WriteDirect implements vfs.File.
+func (f countingFile) WriteDirect(p []byte, at int64) (int, error) {
+	f.c.count(p)
+	return f.File.WriteDirect(p, at)
+}
+
+func (c countingFS) count(p []byte) {
+	c.writes.Add(1)
+	c.bytes.Add(int64(len(p)))
 }
 
 // SyncData implements vfs.File.

@@ -43,7 +43,7 @@ func (r *rig) latency(ctx context.Context, d *disk, s shape, during time.Duratio
 		}
 		appends = append(appends, time.Since(began))
 		began = time.Now()
-		if err := d.write((s.size + 1023) / 512 * 512); err != nil {
+		if err := d.put((s.size + 1023) / 512 * 512); err != nil {
 			return err
 		}
 		syncs = append(syncs, time.Since(began))

@@ -10,6 +10,10 @@
 // All get the same commands. One carries what a broker gathers in a turn: entries of up to 16 KiB together, one at
 // least. Each group has a window of unanswered bytes. Rates are of payload, once, not of its three copies.
 //
+// Three logs are written to by one process here, where each bookie has a process of its own. A goroutine in a blocking
+// system call keeps others off one of the runtime's processors for a while, so there are three more of those than cores,
+// for whoever is measured.
+//
 // It prints Markdown. CPU is that of the whole process, the load included.
 package main
 
@@ -99,6 +103,7 @@ func run(o options) (err error) {
 		return err
 	}
 	defer d.close()
+	runtime.GOMAXPROCS(runtime.NumCPU() + replicas)
 	start := time.Now()
 	fmt.Printf("%d CPUs, %s; commands of %d KiB, %d KiB unanswered in each group, %s for a figure\n",
 		runtime.NumCPU(), runtime.Version(), o.command>>10, o.window>>10, o.each)
