@@ -343,8 +343,19 @@ func (c *Cache) release(list *block) {
 	c.counts.evicted.Add(entries)
 }
 
-// expect says that entries will be read once more. Positions of one block had better lie side by side.
+// expect says that entries will be read once more.
 func (c *Cache) expect(ps []ledger.Position) {
+	c.visit(ps, func(b *block, p ledger.Position) bool {
+		if b != nil && b.present&(1<<(p.Entry%blockSize)) != 0 {
+			b.expected++
+		}
+		return true
+	})
+}
+
+// visit calls f with each position's block, nil if there is none, under the lock of its shard, until f returns false. A
+// block is looked for once if its positions lie side by side.
+func (c *Cache) visit(ps []ledger.Position, f func(*block, ledger.Position) bool) {
 	var locked *shard
 	var b *block
 	for _, p := range ps {
@@ -359,13 +370,33 @@ func (c *Cache) expect(ps []ledger.Position) {
 		if b == nil || b.key != key {
 			b = locked.blocks[key]
 		}
-		if b != nil && b.present&(1<<(p.Entry%blockSize)) != 0 {
-			b.expected++
+		if !f(b, p) {
+			break
 		}
 	}
 	if locked != nil {
 		locked.mu.Unlock()
 	}
+}
+
+// lookupAt appends the entries at positions up to the first one that is not there, each with a reference for the reader.
+func (c *Cache) lookupAt(out []ledger.Entry, ps []ledger.Position) []ledger.Entry {
+	was, size := len(out), 0
+	c.visit(ps, func(b *block, p ledger.Position) bool {
+		at := p.Entry % blockSize
+		if b == nil || b.present&(1<<at) == 0 {
+			return false
+		}
+		payload := b.payloads[at]
+		size += len(payload.Data)
+		b.expected = max(0, b.expected-1)
+		payload.Retain()
+		out = append(out, ledger.Entry{Position: p, Payload: payload})
+		return true
+	})
+	c.counts.hits.Add(int64(len(out) - was))
+	c.counts.hitBytes.Add(int64(size))
+	return out
 }
 
 // span is a range of entries of one ledger to look up, within limits.

@@ -173,6 +173,13 @@ func (m *ManagedLedger) lookup(out []ledger.Entry, want span) []ledger.Entry {
 	return m.env.Cache.lookup(out, want)
 }
 
+func (m *ManagedLedger) lookupAt(out []ledger.Entry, ps []ledger.Position) []ledger.Entry {
+	if m.env.Cache == nil {
+		return out
+	}
+	return m.env.Cache.lookupAt(out, ps)
+}
+
 // park waits for entries. The topic's executor may confirm one at the very moment at which nothing was found:
 //
 //	cursor                                  topic

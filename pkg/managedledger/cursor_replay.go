@@ -51,30 +51,41 @@ func (r *replay) next() {
 	c := r.c
 	for len(r.positions) > 0 {
 		s := c.log()
-		want, ok := r.run(s)
-		if !ok {
+		n := r.wanted(s)
+		if n == 0 {
 			r.positions = r.positions[1:]
 			continue
 		}
 		was := len(r.out)
-		if r.out = c.m.lookup(r.out, want); len(r.out) == was {
-			r.fetch(s, want)
+		r.out = c.m.lookupAt(r.out, r.positions[:n])
+		got := len(r.out) - was
+		r.positions = r.positions[got:]
+		if got < n {
+			r.fetch(s, r.run(s))
 			return
 		}
-		r.positions = r.positions[len(r.out)-was:]
 	}
 	r.finish(nil)
 }
 
-// run returns the entries at the head of positions that lie side by side and are to be read.
-func (r *replay) run(s snapshot) (span, bool) {
-	first := r.positions[0]
+// wanted counts the positions up to the first one that is not to be read.
+func (r *replay) wanted(s snapshot) int {
 	n := 0
+	for n < len(r.positions) && s.exists(r.positions[n]) && !r.c.IsDeleted(r.positions[n]) {
+		n++
+	}
+	return n
+}
+
+// run returns the entries at the head of positions that lie side by side and are to be read, of which there is one.
+func (r *replay) run(s snapshot) span {
+	first := r.positions[0]
+	n := 1
 	for n < len(r.positions) && r.positions[n] == (ledger.Position{Ledger: first.Ledger, Entry: first.Entry + ledger.EntryID(n)}) &&
 		s.exists(r.positions[n]) && !r.c.IsDeleted(r.positions[n]) {
 		n++
 	}
-	return span{ledger: first.Ledger, first: first.Entry, max: ledger.Limits{Entries: n, Bytes: replayBytes}}, n > 0
+	return span{ledger: first.Ledger, first: first.Entry, max: ledger.Limits{Entries: n, Bytes: replayBytes}}
 }
 
 // fetch reads from the bookies, from a run on over small gaps.

@@ -242,7 +242,7 @@ func (s *subscription) giveBack(c *Consumer, p ledger.Position) {
 	e := c.pending[p]
 	delete(c.pending, p)
 	s.unack(c, int64(e.messages))
-	s.putBack(p, e.hash)
+	s.putBack(p, waitingItem{hash: e.hash})
 	s.letGo(e.hash)
 	s.again.counts[p]++
 }

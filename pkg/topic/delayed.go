@@ -71,7 +71,7 @@ func (s *subscription) serveDelays() {
 	for len(d.heap) > 0 && d.heap[0].millis() <= now.UnixMilli() && !s.manyWait() {
 		e := d.heap.pop()
 		if !s.cursor.IsDeleted(e.at) {
-			s.putBack(e.at, keyHash(e.due))
+			s.putBack(e.at, waitingItem{hash: keyHash(e.due)})
 		}
 	}
 	d.arm(s, now)

@@ -10,7 +10,9 @@ import (
 
 // dispatch hands entries to consumers. What nobody can take any more goes to the replay set, to be read again when
 // somebody can: entries are not held, because they pin memory that is counted elsewhere.
-func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
+//
+// Entries of a replay read have been looked into before; known says what was seen, in the order of positions.
+func (s *subscription) dispatch(entries []ledger.Entry, replayed bool, known []keyEntry) {
 	s.share.left = 0 // a new round starts with the next consumer
 	var bytes, early int
 	var now time.Time
@@ -22,7 +24,15 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 			e.Payload.Release()
 			continue
 		}
-		it := s.inspect(e.Payload.Data)
+		for len(known) > 0 && known[0].at.Less(e.Position) {
+			known = known[1:]
+		}
+		var it item
+		if len(known) > 0 && known[0].at == e.Position && known[0].messages > 0 {
+			it = item{messages: known[0].messages, hash: known[0].hash}
+		} else {
+			it = s.inspect(e.Payload.Data)
+		}
 		if it.deliverAt > 0 && !replayed {
 			if now.IsZero() {
 				now = time.Now()
@@ -37,7 +47,7 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool) {
 		if c := s.choose(e.Position, it.hash); c != nil {
 			s.give(c, e, it)
 		} else {
-			s.putBack(e.Position, it.hash)
+			s.putBack(e.Position, waitingItem{it.hash, it.messages})
 			e.Payload.Release()
 			s.aside = append(s.aside, e.Position)
 		}
@@ -114,9 +124,9 @@ func (s *subscription) give(c *Consumer, e *ledger.Entry, it item) {
 }
 
 // putBack lets an entry wait until somebody can take it.
-func (s *subscription) putBack(p ledger.Position, h keyHash) {
+func (s *subscription) putBack(p ledger.Position, it waitingItem) {
 	if s.keys != nil {
-		s.keys.add(p, h)
+		s.keys.add(p, it)
 		return
 	}
 	s.again.replay.add(p)

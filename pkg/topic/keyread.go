@@ -54,10 +54,10 @@ func (k *keyed) takeFrom(q *keyQueue, n int) {
 	for ; n > 0 && q.n > 0; n-- {
 		p := k.least(q)
 		q.heap.pop()
-		k.wait.remove(p)
+		it, _ := k.wait.remove(p)
 		q.n--
 		q.taken++
-		k.taken = append(k.taken, keyEntry{p, q.hash})
+		k.taken = append(k.taken, keyEntry{p, it})
 	}
 }
 

@@ -44,8 +44,8 @@ type keyed struct {
 }
 
 type keyEntry struct {
-	at   ledger.Position
-	hash keyHash
+	at ledger.Position
+	waitingItem
 }
 
 // keyQueue is the entries of one hash that wait. As in replaySet the heap may hold positions that wait no more.
@@ -116,7 +116,7 @@ func (k *keyed) moved() {
 		}
 		q.lined = false
 		if q.n > 0 {
-			waiting = append(waiting, keyEntry{k.least(q), h})
+			waiting = append(waiting, keyEntry{k.least(q), waitingItem{hash: h}})
 		} else {
 			k.tidy(q)
 		}
@@ -212,13 +212,13 @@ func (k *keyed) lineUpDrained() {
 }
 
 // add lets an entry wait.
-func (k *keyed) add(p ledger.Position, h keyHash) {
-	if !k.wait.add(p, h) {
+func (k *keyed) add(p ledger.Position, it waitingItem) {
+	if !k.wait.add(p, it) {
 		return
 	}
-	q := k.states.get(h).queue
+	q := k.states.get(it.hash).queue
 	if q == nil {
-		q = k.newQueue(h)
+		q = k.newQueue(it.hash)
 	}
 	q.heap.push(p)
 	q.n++
@@ -227,11 +227,11 @@ func (k *keyed) add(p ledger.Position, h keyHash) {
 
 // remove takes an entry away that need not be delivered any more.
 func (k *keyed) remove(p ledger.Position) {
-	h, ok := k.wait.remove(p)
+	it, ok := k.wait.remove(p)
 	if !ok {
 		return
 	}
-	q := k.states.get(h).queue
+	q := k.states.get(it.hash).queue
 	q.n--
 	if len(q.heap) > 64 && len(q.heap) > 4*q.n {
 		q.heap = slices.DeleteFunc(q.heap, func(p ledger.Position) bool { return !k.waits(p) })

@@ -90,7 +90,13 @@ type waitingPage struct {
 	key     waitKey
 	n       int
 	present [waitPage / 64]uint64
-	hashes  [waitPage]keyHash
+	items   [waitPage]waitingItem
+}
+
+// waitingItem is what is known of an entry that waits.
+type waitingItem struct {
+	hash     keyHash
+	messages int32 // 0: to be found out
 }
 
 func (w *waitingSet) len() int { return w.n }
@@ -108,16 +114,16 @@ func (w *waitingSet) find(p ledger.Position) (page *waitingPage, at int64) {
 	return w.last, int64(p.Entry) % waitPage
 }
 
-// get returns the hash of a position that is in the set.
-func (w *waitingSet) get(p ledger.Position) (h keyHash, ok bool) {
+// get returns what is known of a position that is in the set.
+func (w *waitingSet) get(p ledger.Position) (it waitingItem, ok bool) {
 	if page, i := w.find(p); page != nil && page.present[i/64]&(1<<(i%64)) != 0 {
-		return page.hashes[i], true
+		return page.items[i], true
 	}
-	return 0, false
+	return waitingItem{}, false
 }
 
-// add reports whether the position is new. If not, it keeps its hash.
-func (w *waitingSet) add(p ledger.Position, h keyHash) bool {
+// add reports whether the position is new. If not, it keeps what is known of it.
+func (w *waitingSet) add(p ledger.Position, it waitingItem) bool {
 	page, i := w.find(p)
 	if page == nil {
 		page, i = w.open(p)
@@ -127,7 +133,7 @@ func (w *waitingSet) add(p ledger.Position, h keyHash) bool {
 		return false
 	}
 	*word |= bit
-	page.hashes[i] = h
+	page.items[i] = it
 	page.n++
 	w.n++
 	return true
@@ -148,11 +154,11 @@ func (w *waitingSet) open(p ledger.Position) (*waitingPage, int64) {
 	return page, int64(p.Entry) % waitPage
 }
 
-// remove returns the hash of a position that was in the set.
-func (w *waitingSet) remove(p ledger.Position) (h keyHash, ok bool) {
+// remove returns what was known of a position that was in the set.
+func (w *waitingSet) remove(p ledger.Position) (it waitingItem, ok bool) {
 	page, i := w.find(p)
 	if page == nil || page.present[i/64]&(1<<(i%64)) == 0 {
-		return 0, false
+		return waitingItem{}, false
 	}
 	page.present[i/64] &^= 1 << (i % 64)
 	page.n--
@@ -164,7 +170,7 @@ func (w *waitingSet) remove(p ledger.Position) (h keyHash, ok bool) {
 			w.spare = append(w.spare, page)
 		}
 	}
-	return page.hashes[i], true
+	return page.items[i], true
 }
 
 func (w *waitingSet) clear() { *w = waitingSet{} }

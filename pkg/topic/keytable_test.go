@@ -25,14 +25,14 @@ func TestWaitingSetIsAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		var w waitingSet
-		m := map[ledger.Position]keyHash{}
+		m := map[ledger.Position]waitingItem{}
 		for range 5000 {
 			p := ledger.Position{Ledger: ledger.ID(rnd.IntN(2)), Entry: ledger.EntryID(rnd.IntN(3 * waitPage))}
-			h := keyHash(rnd.Uint32())
+			h := waitingItem{keyHash(rnd.Uint32()), rnd.Int32()}
 			had, has := m[p]
 			switch got, ok := w.get(p); {
 			case ok != has || ok && got != had:
-				t.Fatalf("%v has hash %d, %v; want %d, %v", p, got, ok, had, has)
+				t.Fatalf("%v has %v, %v; want %v, %v", p, got, ok, had, has)
 			case rnd.IntN(2) == 0:
 				if w.add(p, h) == has {
 					t.Fatalf("%v is new: %v", p, has)
@@ -42,7 +42,7 @@ func TestWaitingSetIsAMap(t *testing.T) {
 				}
 			default:
 				if got, ok := w.remove(p); ok != has || ok && got != had {
-					t.Fatalf("removed %v with %d, %v; want %d, %v", p, got, ok, had, has)
+					t.Fatalf("removed %v with %v, %v; want %v, %v", p, got, ok, had, has)
 				}
 				delete(m, p)
 			}

@@ -207,7 +207,7 @@ func (s *subscription) readAhead(entries []ledger.Entry, err error) {
 		s.pump()
 		return
 	}
-	s.dispatch(entries, false)
+	s.dispatch(entries, false, nil)
 	s.readEnded(err)
 }
 
@@ -233,24 +233,26 @@ func (s *subscription) readReplay(entries []ledger.Entry, err error) {
 			continue
 		}
 		if failed := err != nil || got > 0 && got == len(entries); failed && !s.cursor.IsDeleted(p) {
-			s.putBack(p, s.askedHash(i))
+			s.putBack(p, s.asked(i))
 		} else {
 			s.settle(p)
 		}
 	}
-	if s.keys != nil {
+	if s.keys == nil {
+		s.dispatch(entries, true, nil)
+	} else {
+		s.dispatch(entries, true, s.keys.taken)
 		s.keys.taken = s.keys.taken[:0]
 	}
-	s.dispatch(entries, true)
 	s.readEnded(err)
 }
 
-// askedHash is the hash of the i-th entry of the replay read that has ended.
-func (s *subscription) askedHash(i int) keyHash {
+// asked is what is known of the i-th entry of the replay read that has ended.
+func (s *subscription) asked(i int) waitingItem {
 	if s.keys != nil {
-		return s.keys.taken[i].hash
+		return s.keys.taken[i].waitingItem
 	}
-	return 0
+	return waitingItem{}
 }
 
 func (s *subscription) readEnded(err error) {

@@ -252,7 +252,7 @@ func (s *subscription) remove(c *Consumer) {
 	}
 	demand := len(c.pending) > 0 || s.single() || s.keys != nil // else its going changes nothing for the others
 	for p, e := range c.pending {
-		s.putBack(p, e.hash)
+		s.putBack(p, waitingItem{hash: e.hash})
 		s.letGo(e.hash)
 	}
 	s.unack(c, c.unacked)
