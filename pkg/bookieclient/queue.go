@@ -40,6 +40,9 @@ func (cmd *command) size() int { return ledger.AppendHeaderLen + cmd.framed }
 func (cmd *command) last() ledger.EntryID { return cmd.first + ledger.EntryID(len(cmd.entries)) - 1 }
 
 func (cmd *command) add(p ledger.Payload) {
+	if cmd.entries == nil { // new: it will be used again and again
+		cmd.entries = make([]ledger.Payload, 0, 64)
+	}
 	cmd.entries = append(cmd.entries, p)
 	cmd.framed += ledger.FramedLen(len(p.Data))
 	if len(p.Data) >= bookiepb.RefThreshold {

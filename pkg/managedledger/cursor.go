@@ -41,6 +41,7 @@ type Cursor struct {
 
 	stored  atomic.Pointer[ledger.Position] // mark of the stored state, which trimming respects; nil: not known
 	reader  reader
+	replay  *replay      // kept to be used again; nil: none
 	waiting atomic.Bool  // a Read waits for entries; see park
 	asked   atomic.Int64 // time of the last Read, by the cache's clock
 	wake    wake

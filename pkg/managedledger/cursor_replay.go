@@ -1,10 +1,6 @@
 package managedledger
 
-import (
-	"slices"
-
-	"geminga/pkg/ledger"
-)
+import "geminga/pkg/ledger"
 
 // ReadAt reads the entries at positions, without those that are deleted or do not exist; for redelivery. Positions that
 // lie side by side or near each other, in ascending order, are read together; what lies between is read in vain, and kept
@@ -17,7 +13,12 @@ func (c *Cursor) ReadAt(positions []ledger.Position, done func([]ledger.Entry, e
 		done(nil, ErrClosed)
 		return
 	}
-	r := &replay{c: c, positions: slices.Clone(positions), done: done}
+	r := c.replay // there is no more than one mostly
+	if c.replay = nil; r == nil {
+		r = &replay{c: c}
+	}
+	r.asked = append(r.asked[:0], positions...)
+	r.positions, r.out, r.done = r.asked, r.out[:0], done
 	r.next()
 }
 
@@ -33,13 +34,15 @@ func (c *Cursor) WillReadAt(positions []ledger.Position) {
 // replay is one ReadAt.
 type replay struct {
 	c         *Cursor
-	positions []ledger.Position // left to read
-	out       []ledger.Entry
+	asked     []ledger.Position // reused
+	positions []ledger.Position // of these, left to read
+	out       []ledger.Entry    // reused
 	done      func([]ledger.Entry, error)
 }
 
 const (
-	replayBytes = 5 << 20
+	replayBytes   = 5 << 20
+	maxReplayKept = 4096 // entries for which memory is kept
 
 	// A read of the bookies goes on over so many entries that were not asked for, as long as it brings no more than so
 	// many bytes: small entries cost little beside a request of its own, large ones do not.
@@ -159,4 +162,9 @@ func (r *replay) finish(err error) {
 		err = nil
 	}
 	r.done(r.out, err)
+	if cap(r.out) <= maxReplayKept {
+		clear(r.out)
+		r.done = nil
+		r.c.replay = r
+	}
 }

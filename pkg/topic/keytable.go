@@ -70,7 +70,8 @@ func (t *keyStates) each(f func(h keyHash, s keyState)) {
 	}
 }
 
-const waitPage = 256
+// waitPage is small: a key that is held up may leave one position in each page.
+const waitPage = 64
 
 // waitingSet is a set of positions, each with its hash. The zero value is empty.
 type waitingSet struct {
