@@ -18,10 +18,10 @@ import (
 // What is known to break groups that use the library as it comes, and which tests are about it.
 //
 //	raft issue             what happens                                       test
-//	#697                   a snapshot is sent to a diverged replica for ever  TestDivergedReplicaStartsAgain, TestHealLog
+//	#697                   a snapshot is sent to a diverged replica for ever  TestSnapshotLivelock, TestDivergedReplicaStartsAgain, TestHealLog
 //	#695                   a heartbeat changes the term beside the main loop  TestHeartbeatWaitsForTheLog
 //	#503, #614             nobody succeeds a leader whose disk hangs          TestHungDiskOfTheLeader, TestDeadlineStore
-//	#612                   a follower gets no entries any more                TestNoPipeline, TestFaultsThatPass/frozen_follower
+//	#612                   a follower gets no entries any more                TestFrozenFollower, TestNoPipeline, TestFaultsThatPass/frozen_follower
 //	#696                   an interrupted transfer leaves proposals refused   TestFailedYieldLeavesNothing
 
 // slowLog holds up the writing of entries.
