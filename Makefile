@@ -44,7 +44,9 @@ client-suite-fast: build ## those of them that take a second
 	cd integration && $(GO) run ./cmd/clientsuite -bin ../$(BIN) -fast
 
 lint: ## golangci-lint at a pinned version, built from source
-	GOLANGCI_LINT_CACHE=$(CURDIR)/$(BIN)/lint-cache $(GO) run $(GOLANGCI) run ./...
+	GOBIN=$(CURDIR)/$(BIN) $(GO) install $(GOLANGCI)
+	GOLANGCI_LINT_CACHE=$(CURDIR)/$(BIN)/lint-cache $(BIN)/golangci-lint run ./...
+	cd integration && GOLANGCI_LINT_CACHE=$(CURDIR)/$(BIN)/lint-cache ../$(BIN)/golangci-lint run -c ../.golangci.yml ./...
 
 images: build ## geminga/bookied and geminga/brokerd from scratch, for deploy/docker/compose.yaml
 	mkdir -p $(BIN)/image/empty && cp $(BIN)/brokerd $(BIN)/bookied $(BIN)/image

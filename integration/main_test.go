@@ -24,6 +24,7 @@ var (
 // workDir is removed after the test unless it failed and -keep was given.
 func workDir(t *testing.T) string {
 	t.Helper()
+	//nolint:usetesting // it is kept on demand
 	dir, err := os.MkdirTemp("", "geminga-"+filepath.Base(t.Name())+"-")
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ func TestQuickStart(t *testing.T) {
 	p, url := startStandalone(t)
 	program := strings.ReplaceAll(string(block[1]), port, strings.TrimPrefix(url, "pulsar://"))
 
+	//nolint:usetesting // it has to lie in this module
 	dir, err := os.MkdirTemp(".", "quickstart-")
 	if err != nil {
 		t.Fatal(err)

@@ -164,6 +164,7 @@ type ports struct {
 	given map[int]bool
 }
 
+//nolint:gochecknoglobals // the ports of the machine are one for the whole process
 var freePorts = ports{given: map[int]bool{}}
 
 // FreeAddr returns a 127.0.0.1 address whose TCP and UDP ports were free a moment ago.
@@ -177,11 +178,11 @@ func FreeAddr() (string, error) {
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-		l.Close()
+		_ = l.Close()
 		if err != nil {
 			continue
 		}
-		u.Close()
+		_ = u.Close()
 		if !freePorts.given[port] {
 			freePorts.given[port] = true
 			return fmt.Sprintf("127.0.0.1:%d", port), nil

@@ -24,13 +24,8 @@ func (s *subscription) dispatch(entries []ledger.Entry, replayed bool, known []k
 			e.Payload.Release()
 			continue
 		}
-		for len(known) > 0 && known[0].at.Less(e.Position) {
-			known = known[1:]
-		}
 		var it item
-		if len(known) > 0 && known[0].at == e.Position && known[0].messages > 0 {
-			it = item{messages: known[0].messages, hash: known[0].hash}
-		} else {
+		if it, known = recall(known, e.Position); it.messages == 0 {
 			it = s.inspect(e.Payload.Data)
 		}
 		if it.deliverAt > 0 && !replayed {
@@ -209,6 +204,18 @@ type item struct {
 	messages  int32
 	hash      keyHash // Key_Shared only
 	deliverAt int64   // ms; 0: at once
+}
+
+// recall finds what was seen of an entry when it was looked into before, no messages: nothing. rest is what is known of
+// those behind it.
+func recall(known []keyEntry, p ledger.Position) (it item, rest []keyEntry) {
+	for len(known) > 0 && known[0].at.Less(p) {
+		known = known[1:]
+	}
+	if len(known) > 0 && known[0].at == p {
+		it = item{messages: known[0].messages, hash: known[0].hash}
+	}
+	return it, known
 }
 
 // inspect looks into an entry. One that does not parse counts as one message: it is delivered as it is, and the client

@@ -31,8 +31,8 @@ func main() {
 	flag.BoolVar(&o.inside, "inside", false, "the client is built and the network is ours: set by the command itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	err := o.run(ctx)
+	stop()
 	if err == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (o *options) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		o.work = dir
 	}
 	version, err := o.build(ctx)

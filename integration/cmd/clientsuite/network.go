@@ -24,7 +24,7 @@ func portsFree() error {
 		if err != nil {
 			return fmt.Errorf("the suite needs port %d, and something else listens there: stop it first (%w)", port, err)
 		}
-		l.Close()
+		_ = l.Close()
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	p, url, err := harness.NewStandalone(harness.Options{Bin: o.bin, Dir: dir, BrokerSets: append(o.sets, "pprofEnabled=true")})
 	if err != nil {
 		return err
