@@ -3,6 +3,8 @@ package journal
 import (
 	"sort"
 	"sync"
+
+	"geminga/pkg/vfs"
 )
 
 // tail keeps the newest bytes of the journal in memory, and is at the same time the memory from which they are
@@ -25,13 +27,13 @@ type span struct {
 	at, n   int
 }
 
-func newTail(size int) *tail { return &tail{ring: make([]byte, size)} }
+func newTail(size int) *tail { return &tail{ring: vfs.Aligned(size)} }
 
-// reserve returns n bytes for a batch. One that would take more than half of the ring gets memory of its own, and is
+// reserve returns n bytes for a batch, aligned for vfs.File.WriteDirect as long as all n are multiples of its alignment. One that would take more than half of the ring gets memory of its own, and is
 // not kept.
 func (t *tail) reserve(n int) []byte {
 	if n > len(t.ring)/2 {
-		return make([]byte, n)
+		return vfs.Aligned(n)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,9 +2,6 @@ package vfs
 
 import "io"
 
-// DirectAlign is what has to be aligned to be written past the page cache.
-const DirectAlign = 512
-
 // FS names files. Paths use the separator of the system, as path/filepath does.
 type FS interface {
 	// Create makes a new empty file, open for reading and writing. It fails with fs.ErrExist if the name is taken.
