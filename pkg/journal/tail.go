@@ -29,8 +29,8 @@ type span struct {
 
 func newTail(size int) *tail { return &tail{ring: vfs.Aligned(size)} }
 
-// reserve returns n bytes for a batch, aligned for vfs.File.WriteDirect as long as all n are multiples of its alignment. One that would take more than half of the ring gets memory of its own, and is
-// not kept.
+// reserve returns n bytes for a batch, aligned for vfs.File.WriteDirect as long as all n are multiples of its alignment.
+// One that would take more than half of the ring gets memory of its own, and is not kept.
 func (t *tail) reserve(n int) []byte {
 	if n > len(t.ring)/2 {
 		return vfs.Aligned(n)
