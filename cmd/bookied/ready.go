@@ -26,6 +26,9 @@ func (s *server) ready(ctx context.Context) error {
 	return err
 }
 
+// entries is nil unless some are known to be lost: what else there is is served, but somebody has to look.
+func (s *server) entries(context.Context) error { return s.bookie.Unreadable() }
+
 // lacks puts into words what keeps a bookie from being ready.
 func lacks(st *bookiepb.StatusResponse) error {
 	if m := st.GetMetadata(); m != nil && m.GetLeaderId() == "" {

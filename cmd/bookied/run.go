@@ -89,7 +89,7 @@ func (s *server) gossipOptions() cluster.Options {
 func (s *server) adminOptions() admin.Options {
 	return admin.Options{
 		Address: s.conf.address(s.conf.httpPort),
-		Ready:   []admin.Check{{Name: "bookie", Func: s.ready}},
+		Ready:   []admin.Check{{Name: "bookie", Func: s.ready}, {Name: "entries", Func: s.entries}},
 		Status: func(context.Context) (any, error) {
 			b, err := protojson.Marshal(s.bookie.Status())
 			return json.RawMessage(b), err

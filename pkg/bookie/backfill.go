@@ -49,6 +49,7 @@ type filler struct {
 	trusted atomic.Bool   // nothing is known to be lacking: whole, or so before a restart
 	applied atomic.Bool   // what the log had at the start was applied, so it is known whether a snapshot has to come
 	doubt   doubt
+	lost    atomic.Pointer[string] // says which entries no replica has that could be asked; nil: none are known
 
 	mu       sync.Mutex
 	installs int                 // how often a snapshot has replaced the state
@@ -157,11 +158,17 @@ func (g *group) tendEntries(ctx context.Context) {
 // of them had.
 func (g *group) makeWhole(ctx context.Context) (int, error) {
 	began := time.Now()
+	if g.rotten.Swap(false) {
+		if err := g.mendIndex(ctx); err != nil {
+			g.rotten.Store(true)
+			return 0, err
+		}
+	}
 	if err := g.compactDamaged(ctx); err != nil {
 		return 0, err
 	}
 	generation := g.fill.generation()
-	lacks, err := g.lacks()
+	lacks, unnamed, err := g.lacks()
 	if err != nil {
 		g.indexDamaged(err)
 		return 0, err
@@ -197,9 +204,10 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 		return 0, ctx.Err()
 	}
 	if len(errs) == 0 {
-		g.fill.judge(generation, true, len(lacks) == 0)
+		g.fill.judge(generation, true, len(lacks) == 0 && len(unnamed.gaps) == 0)
+		g.fill.lost.Store(lostEntries(lacks, unnamed))
 	}
-	if first > 0 && len(lacks) == 0 {
+	if first > 0 && len(lacks) == 0 && len(unnamed.gaps) == 0 {
 		g.log.Info("all entries are here again", "group", g.id, "records", first, "bytes", total, "took", time.Since(began))
 	}
 	return len(lacks), errors.Join(errs...)
@@ -314,22 +322,23 @@ func (g *group) fetchSome(ctx context.Context, peer string, want []lack) (map[ui
 	return here, err
 }
 
-// lacks computes what the index names and the journal does not hold whole, ascending by index. In memory are a bit for each
-// record, and what is lacking.
-func (g *group) lacks() ([]lack, error) {
+// lacks computes what the index names and the journal does not hold whole, ascending by index, and what the index does not
+// name. In memory are a bit for each record, and what is lacking.
+func (g *group) lacks() ([]lack, *coverage, error) {
 	state := g.fsm.view()
 	g.fill.mu.Lock()
 	damaged := maps.Clone(g.fill.damaged)
 	g.fill.mu.Unlock()
-	here := indexSet{}
+	here, alone, named := indexSet{}, len(g.others()) == 0, newCoverage()
 	g.store.group.Held(func(h journal.Held) bool {
-		if _, known := damaged[h.Index]; h.InLog || !h.Damaged && !known {
+		if _, known := damaged[h.Index]; h.InLog && !(known && alone) || !h.Damaged && !known {
 			here.add(h.Index)
 		}
 		return true
 	})
 	var missing []need
 	err := state.each(0, func(id ledger.ID, r run) error {
+		named.visit(id, r)
 		delete(damaged, r.index)
 		if !here.has(r.index) {
 			missing = append(missing, need{id, r})
@@ -337,8 +346,9 @@ func (g *group) lacks() ([]lack, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	named.end(state.machine)
 	g.fill.mu.Lock()
 	defer g.fill.mu.Unlock()
 	for index := range damaged {
@@ -346,7 +356,7 @@ func (g *group) lacks() ([]lack, error) {
 			delete(g.fill.damaged, index) // no ledger needs it any more
 		}
 	}
-	return lacksOf(missing), nil
+	return lacksOf(missing), named, nil
 }
 
 // lacksOf gathers runs by their records.

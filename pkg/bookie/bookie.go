@@ -114,6 +114,9 @@ func (b *Bookie) open() error {
 	b.groups = newGroups(groupDeps{
 		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,
 	}, b.self.bookieID, b.fail)
+	if err := b.observeLost(o.MeterProvider); err != nil {
+		return err
+	}
 	b.groups.confirm = b.confirmLeft
 	b.groups.ask, b.groups.ctx = b.statusOf, b.ctx
 	b.groups.opened = func(g *group) {

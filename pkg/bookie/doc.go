@@ -47,6 +47,9 @@
 // from the other replicas. A replica whose log or snapshots are damaged, or whose state is not that of the majority
 // (compareStates), begins again with a snapshot of its leader (repairing).
 //
+// A damaged layer of an index is made anew from the journal first (rebuilding). What no replica has any more is named in the
+// status (lostEntries), and everything else is served.
+//
 // A directory whose bookie does not run is read by Offline, with the journal's reader and the same fsm: the commands
 // inspect, verify and dump of bookied. It changes nothing, and cannot know what is committed.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -171,6 +172,11 @@ func (gs *groups) mendNow(info metadata.GroupInfo) {
 		gs.open(info)
 	case err != nil && gs.ctx.Err() == nil:
 		gs.deps.log.Error("a damaged replica cannot be repaired", "group", info.ID, "error", err)
+		gs.mu.Lock()
+		defer gs.mu.Unlock()
+		if was := gs.broken[info.ID]; was != nil && errors.Is(err, errAlone) {
+			gs.broken[info.ID] = fmt.Errorf("%w: %w", errAlone, was)
+		}
 	}
 }
 

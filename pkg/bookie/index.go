@@ -24,6 +24,11 @@ func (r run) end() ledger.EntryID { return r.first + ledger.EntryID(r.count) - 1
 // piece is where the body is in its proposal.
 func (r run) piece() journal.Piece { return journal.Piece{Offset: r.offset, Length: r.length} }
 
+// command is where the body is with the header of its command, which says whose it is.
+func (r run) command() journal.Piece {
+	return journal.Piece{Offset: r.offset - ledger.AppendHeaderLen, Length: r.length + ledger.AppendHeaderLen}
+}
+
 // clipped is the run without what lies after last. The body stays longer: readers count.
 func (r run) clipped(last ledger.EntryID) run {
 	if r.end() > last {

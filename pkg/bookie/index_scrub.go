@@ -37,14 +37,15 @@ func (g *group) scrubIndex(ctx context.Context, rate int64) error {
 	return nil
 }
 
-// indexDamaged is called when the index cannot be read. Another replica has it, and this one begins again with that; alone,
-// what can be found is served on.
+// indexDamaged is called when the index cannot be read. What it says is looked for in the journal, and then with other
+// replicas; meanwhile what can be found is served on.
 func (g *group) indexDamaged(err error) {
-	if errors.Is(err, ErrDamaged) && len(g.others()) > 0 {
-		g.health.fail(err)
+	if !errors.Is(err, ErrDamaged) {
+		g.log.Error("the index of a group cannot be read", "group", g.id, "error", err)
 		return
 	}
 	if !g.rotten.Swap(true) {
-		g.log.Error("the index of a group cannot be read", "group", g.id, "error", err)
+		g.log.Error("the index of a group is damaged; it is made anew from the journal", "group", g.id, "error", err)
+		g.fill.signal()
 	}
 }

@@ -165,16 +165,34 @@ func (c *entryCheck) visit(group uint32, rec *journal.Record, p journal.Place) e
 	return nil
 }
 
-// visitKept is called with what is left of a record, or was fetched: framed entries, one after the other.
+// visitKept is called with what is left of a record, or was fetched: pieces with framed entries, one after the other.
 func (c *entryCheck) visitKept(group uint32, k *journal.Kept, p journal.Place) error {
 	d := Damage{File: segmentFile(p.Segment), Group: ledger.GroupID(group), Index: k.Index, Segment: p.Segment}
-	for rest := k.Data; len(rest) > 0; {
-		d.Offset = p.DataOffset() + int64(len(k.Data)-len(rest))
+	pieces := k.Pieces
+	if len(pieces) == 0 {
+		pieces = []journal.Piece{{Length: uint32(len(k.Data))}}
+	}
+	off := p.DataOffset()
+	for data := k.Data; len(pieces) > 0; pieces = pieces[1:] {
+		body := data[:pieces[0].Length]
+		if cmd, ok := commandIn(body); ok {
+			body = cmd.Body
+		}
+		c.entriesOf(body, d, off+int64(pieces[0].Length)-int64(len(body)))
+		data, off = data[pieces[0].Length:], off+int64(pieces[0].Length)
+	}
+	return nil
+}
+
+// entriesOf checks the entries of a piece; off is where they begin in the segment.
+func (c *entryCheck) entriesOf(body []byte, d Damage, off int64) {
+	for rest := body; len(rest) > 0; {
+		d.Offset = off + int64(len(body)-len(rest))
 		payload, crc, tail, ok := ledger.CutEntry(rest)
 		if !ok {
 			d.Reason = "broken frame of an entry"
 			c.damage = append(c.damage, d)
-			return nil
+			return
 		}
 		if got := ledger.Checksum(payload); got != crc {
 			d.Reason = fmt.Sprintf("checksum of the entry is %08x, expected %08x", got, crc)
@@ -184,7 +202,6 @@ func (c *entryCheck) visitKept(group uint32, k *journal.Kept, p journal.Place) e
 		c.bytes += int64(len(payload))
 		rest = tail
 	}
-	return nil
 }
 
 // body walks the entries of an append command; off is where its body begins in the segment.

@@ -21,8 +21,9 @@ const (
 	reclaimShare = 0.75
 	// reclaimBatch is about how many bytes are copied at once.
 	reclaimBatch = 1 << 20
-	// recordOverhead is what a kept record takes of a segment beside its entries, and pieceOverhead each piece of it.
-	recordOverhead, pieceOverhead = 48, 8
+	// recordOverhead is what a kept record takes of a segment beside its entries, and pieceOverhead each piece of it, which
+	// has the header of its command: see rebuild.
+	recordOverhead, pieceOverhead = 48, 8 + ledger.AppendHeaderLen
 )
 
 // holder is a group whose records lie in the journal.
@@ -280,8 +281,12 @@ func (h *holder) intact(err error) error {
 func (h *holder) prune(needs []need) (journal.Kept, error) {
 	k := journal.Kept{Index: needs[0].run.index}
 	for i := range needs {
-		p := needs[i].run.piece()
+		p := needs[i].run.command()
 		b, err := h.group.ReadPiece(k.Index, p, nil)
+		if errors.Is(err, journal.ErrNotFound) { // it was fetched from another replica, which sends bodies only
+			p = needs[i].run.piece()
+			b, err = h.group.ReadPiece(k.Index, p, nil)
+		}
 		if errors.Is(err, journal.ErrCorrupt) && h.repair != nil {
 			h.repair(k.Index)
 		}

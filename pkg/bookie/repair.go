@@ -39,11 +39,20 @@ type repairing struct {
 	differed bool
 }
 
-// run tries until it is done, or ctx ends. Alone in its group, nobody can help.
+// run tries until it is done, or ctx ends. Alone in its group, nobody can help with what is not here.
 func (r *repairing) run(ctx context.Context) error {
 	peers := r.peers()
+	if !r.differed {
+		done, err := r.fromJournal(ctx, len(peers) == 0)
+		if done {
+			return nil
+		}
+		if err != nil {
+			r.deps.log.Error("an index could not be made anew from the journal", "group", r.info.ID, "error", err)
+		}
+	}
 	if len(peers) == 0 {
-		return fmt.Errorf("%w: group %d has no other replica", ErrDamaged, r.info.ID)
+		return fmt.Errorf("%w: group %d: %w", ErrDamaged, r.info.ID, errAlone)
 	}
 	for {
 		var errs []error

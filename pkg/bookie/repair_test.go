@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"geminga/pkg/ledger"
 	"geminga/rpc/bookiepb"
 )
 
@@ -23,7 +22,7 @@ func compacted(t *testing.T, stop bool) (c *cluster, victim string, want []strin
 	return c, victim, want
 }
 
-// rot spoils the files of a replica's snapshots that end so, at an offset or, when that is negative, in the middle. It
+// rot spoils the files of a replica's snapshots that end so, at an offset or in the middle (-1), or near the end (-2). It
 // returns their number.
 func (c *cluster) rot(id, suffix string, at int64) (n int) {
 	c.t.Helper()
@@ -45,10 +44,14 @@ func (c *cluster) rot(id, suffix string, at int64) (n int) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if at < 0 {
-			at = size / 2
+		where := at
+		switch at {
+		case -1:
+			where = size / 2
+		case -2:
+			where = size - 20
 		}
-		if _, err := f.WriteAt([]byte("rotten"), at); err != nil {
+		if _, err := f.WriteAt([]byte("rotten"), where); err != nil {
 			c.t.Fatal(err)
 		}
 		n++
@@ -56,62 +59,40 @@ func (c *cluster) rot(id, suffix string, at int64) (n int) {
 	return n
 }
 
-// A replica whose snapshots are both damaged, or name a layer that cannot be opened, with the log before them compacted,
-// begins again with one of its leader.
+// A replica whose snapshots are both damaged, with the log before them compacted, begins again with one of its leader; so
+// does one whose index cannot be made anew from its journal.
 func TestDamagedSnapshotsAreReplaced(t *testing.T) {
-	for suffix, files := range map[string]int{fileSuffix: snapshotKept, layerSuffix: 1} {
-		t.Run(suffix, func(t *testing.T) {
-			c, victim, want := compacted(t, true)
-			if n := c.rot(victim, suffix, -1); n != files {
-				t.Fatalf("%d files", n)
+	c, victim, want := compacted(t, true)
+	if n := c.rot(victim, fileSuffix, -1); n != snapshotKept {
+		t.Fatalf("%d files", n)
+	}
+	c.start(victim, nil)
+	c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
+	c.whole(victim)
+}
+
+// Damage in a block of a layer shows when somebody looks for an entry there, or when it is scrubbed. The index is made anew
+// from the journal, and the replica goes on.
+func TestDamagedBlockOfALayerIsMended(t *testing.T) {
+	for name, meet := range map[string]func(*cluster, string){
+		"read": func(c *cluster, victim string) {
+			_, res := c.read(victim, &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 3, Confirmed: 19})
+			c.want(res, bookiepb.Code_UNREADABLE, 19)
+		},
+		"scrubbed": func(c *cluster, victim string) { c.nodes[victim].scrubber.round(c.t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, victim, want := compacted(t, false)
+			if n := c.rot(victim, layerSuffix, 2); n != 1 {
+				t.Fatalf("%d layers", n)
 			}
-			c.start(victim, nil)
+			g := c.nodes[victim].groups.get(1)
+			meet(c, victim)
 			c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
 			c.whole(victim)
+			if !g.health.ok() {
+				t.Errorf("it began again: %v", g.health.err())
+			}
 		})
 	}
-}
-
-// Damage in a block of a layer shows when somebody looks for an entry there. The reader is told that it is unreadable here,
-// and the replica begins again with a snapshot of its leader.
-func TestDamagedBlockOfALayerIsReplaced(t *testing.T) {
-	c, victim, want := compacted(t, false)
-	if n := c.rot(victim, layerSuffix, 2); n != 1 {
-		t.Fatalf("%d layers", n)
-	}
-	_, res := c.read(victim, &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 3, Confirmed: 19})
-	c.want(res, bookiepb.Code_UNREADABLE, 19)
-	c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
-	c.whole(victim)
-}
-
-// Nobody need look: the scrubber does.
-func TestDamagedLayerIsScrubbed(t *testing.T) {
-	c, victim, want := compacted(t, false)
-	c.rot(victim, layerSuffix, 2)
-	b := c.nodes[victim]
-	g := b.groups.get(1)
-	b.scrubber.round(t.Context())
-	if g.health.ok() {
-		t.Fatal("the damage was not noticed")
-	}
-	c.serves(victim, 7, append(want, c.write(7, 20, 5)...))
-	c.whole(victim)
-}
-
-// Alone, a replica serves on what it can find.
-func TestDamagedLayerOfTheOnlyReplica(t *testing.T) {
-	c := newCluster(t, 1, func(o *Options) { o.TrailingLogBytes, o.RecentBytes = -1, 1 })
-	c.create(7)
-	c.write(7, 0, 20)
-	c.compact("a")
-	more := c.write(7, 20, 5)
-	c.rot("a", layerSuffix, 2)
-	_, res := c.read("a", &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 3, Confirmed: 24})
-	c.want(res, bookiepb.Code_UNREADABLE, 24)
-	got, res := c.read("a", &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 20, Confirmed: 24})
-	if c.want(res, bookiepb.Code_OK, 24); len(got) != len(more) {
-		t.Errorf("%d entries", len(got))
-	}
-	c.write(7, ledger.EntryID(25), 1)
 }

@@ -34,6 +34,7 @@ func (b *Bookie) Status() *bookiepb.StatusResponse {
 	for _, g := range b.groups.all() {
 		st := b.nodeStatus(&g.node)
 		st.Filling, st.Missing = !g.fill.whole.Load(), uint64(g.fill.missing.Load())
+		st.Unreadable = g.unreadable()
 		record := g.record.Load()
 		st.Applied, st.Ledgers, st.Replicas, st.Former = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), record.Replicas, record.Former
 		st.LastIndex, st.AppendRate = g.raft.LastIndex(), g.rate.perSecond()

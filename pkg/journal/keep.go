@@ -134,6 +134,32 @@ func (g *Group) ReadPiece(index uint64, piece Piece, buf []byte) ([]byte, error)
 	}
 }
 
+// ReadHeld returns what is held of a record, checked: all of it, or the pieces of the last Keep. Errors are those of
+// ReadPiece.
+func (g *Group) ReadHeld(index uint64) (Kept, error) {
+	for {
+		p, err := g.holds(index)
+		if err != nil {
+			return Kept{}, err
+		}
+		h, b, err := g.read(index, p.public(), nil)
+		if err == nil {
+			rec := h.record(b)
+			k := Kept{Index: rec.Index, Term: rec.Term, Data: rec.Data}
+			if h.kind == kindKeep {
+				k.Pieces = decodePieces(rec.Extra)
+			}
+			return k, nil
+		}
+		if !errors.Is(err, errGone) {
+			return Kept{}, err
+		}
+		if again, err := g.holds(index); err == nil && again == p {
+			return Kept{}, ErrNotFound
+		} // it was moved meanwhile, and the segment recycled
+	}
+}
+
 // HeldAt returns where the record is that the group holds under an index, in the log or kept, damaged or not: the zero Place
 // when that is lost; false when it holds none. Bytes of the index elsewhere are dead: they were copied, replaced or released.
 func (g *Group) HeldAt(index uint64) (Place, bool) {

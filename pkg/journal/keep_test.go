@@ -360,3 +360,40 @@ func TestKeptMemory(t *testing.T) {
 		t.Errorf("%.1f bytes for each place", per)
 	}
 }
+
+// ReadHeld returns all of a record in the log or out of it, and what Keep has left of one.
+func TestReadHeld(t *testing.T) {
+	mem := vfs.NewMem()
+	j := mustOpen(t, testOptions(mem))
+	g := j.Group(1)
+	var recs []Record
+	for i := uint64(1); i <= 4; i++ {
+		recs = append(recs, record(1, i, 100))
+	}
+	must(t, g.Append(recs))
+	must(t, g.CompactPrefix(3))
+	pieces := []Piece{{3, 10}, {50, 20}}
+	data := append(bytes.Clone(recs[1].Data[3:13]), recs[1].Data[50:70]...)
+	must(t, g.Keep([]Kept{{Index: 2, Term: 1, Pieces: pieces, Data: data}}))
+	for _, again := range []bool{false, true} {
+		if again {
+			mustClose(t, j)
+			j = mustOpen(t, testOptions(mem))
+			g = j.Group(1)
+		}
+		for i := uint64(1); i <= 4; i++ {
+			want, parts := recs[i-1].Data, []Piece(nil)
+			if i == 2 {
+				want, parts = data, pieces
+			}
+			k, err := g.ReadHeld(i)
+			if err != nil || k.Index != i || !bytes.Equal(k.Data, want) || !slices.Equal(k.Pieces, parts) {
+				t.Errorf("again %t: %+v %v", again, k, err)
+			}
+		}
+		if _, err := g.ReadHeld(5); err != ErrNotFound {
+			t.Errorf("what is not there: %v", err)
+		}
+	}
+	mustClose(t, j)
+}

@@ -592,6 +592,7 @@ type GroupStatus struct {
 	Filling       bool                   `protobuf:"varint,14,opt,name=filling,proto3" json:"filling,omitempty"`                         // the replica fetches entries from others, or does not know yet whether it lacks any
 	Missing       uint64                 `protobuf:"varint,15,opt,name=missing,proto3" json:"missing,omitempty"`                         // log records of which it lacks entries, as far as it knows
 	Former        []string               `protobuf:"bytes,16,rep,name=former,proto3" json:"former,omitempty"`                            // bookie ids of replicas on their way out: until there are none, the group counts their votes
+	Unreadable    string                 `protobuf:"bytes,17,opt,name=unreadable,proto3" json:"unreadable,omitempty"`                    // entries that cannot be read here and that no other replica has, in words; empty: none are known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -715,6 +716,13 @@ func (x *GroupStatus) GetFormer() []string {
 		return x.Former
 	}
 	return nil
+}
+
+func (x *GroupStatus) GetUnreadable() string {
+	if x != nil {
+		return x.Unreadable
+	}
+	return ""
 }
 
 type StatusResponse struct {
@@ -2916,7 +2924,7 @@ const file_bookie_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x18\n" +
 	"\aentries\x18\x03 \x01(\fR\aentries\x121\n" +
 	"\x06result\x18\x04 \x01(\v2\x19.geminga.bookie.v1.ResultR\x06result\"\x0f\n" +
-	"\rStatusRequest\"\xde\x02\n" +
+	"\rStatusRequest\"\xfe\x02\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12\x16\n" +
@@ -2932,7 +2940,10 @@ const file_bookie_proto_rawDesc = "" +
 	"appendRate\x12\x18\n" +
 	"\afilling\x18\x0e \x01(\bR\afilling\x12\x18\n" +
 	"\amissing\x18\x0f \x01(\x04R\amissing\x12\x16\n" +
-	"\x06former\x18\x10 \x03(\tR\x06former\"\x91\x02\n" +
+	"\x06former\x18\x10 \x03(\tR\x06former\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x11 \x01(\tR\n" +
+	"unreadable\"\x91\x02\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
