@@ -158,13 +158,7 @@ func (g *group) tendEntries(ctx context.Context) {
 // of them had.
 func (g *group) makeWhole(ctx context.Context) (int, error) {
 	began := time.Now()
-	if g.rotten.Swap(false) {
-		if err := g.mendIndex(ctx); err != nil {
-			g.rotten.Store(true)
-			return 0, err
-		}
-	}
-	if err := g.compactDamaged(ctx); err != nil {
+	if err := errors.Join(g.mendRotten(ctx), g.compactDamaged(ctx)); err != nil {
 		return 0, err
 	}
 	generation := g.fill.generation()
@@ -203,11 +197,12 @@ func (g *group) makeWhole(ctx context.Context) (int, error) {
 		g.fill.judge(generation, false, false)
 		return 0, ctx.Err()
 	}
+	lost := lostEntries(lacks, unnamed)
 	if len(errs) == 0 {
-		g.fill.judge(generation, true, len(lacks) == 0 && len(unnamed.gaps) == 0)
-		g.fill.lost.Store(lostEntries(lacks, unnamed))
+		g.fill.judge(generation, true, lost == nil)
+		g.fill.lost.Store(lost)
 	}
-	if first > 0 && len(lacks) == 0 && len(unnamed.gaps) == 0 {
+	if first > 0 && lost == nil {
 		g.log.Info("all entries are here again", "group", g.id, "records", first, "bytes", total, "took", time.Since(began))
 	}
 	return len(lacks), errors.Join(errs...)
@@ -331,7 +326,7 @@ func (g *group) lacks() ([]lack, *coverage, error) {
 	g.fill.mu.Unlock()
 	here, alone, named := indexSet{}, len(g.others()) == 0, newCoverage()
 	g.store.group.Held(func(h journal.Held) bool {
-		if _, known := damaged[h.Index]; h.InLog && !(known && alone) || !h.Damaged && !known {
+		if _, known := damaged[h.Index]; !known && !h.Damaged || h.InLog && (!known || !alone) {
 			here.add(h.Index)
 		}
 		return true

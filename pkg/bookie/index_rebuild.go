@@ -238,6 +238,18 @@ func (r *rebuilding) wrong(found map[ledger.ID][]run, c *coverage) (out []ledger
 	return out
 }
 
+// mendRotten mends the index if it was found damaged; after an error it is tried again.
+func (g *group) mendRotten(ctx context.Context) error {
+	if !g.rotten.Swap(false) {
+		return nil
+	}
+	err := g.mendIndex(ctx)
+	if err != nil {
+		g.rotten.Store(true)
+	}
+	return err
+}
+
 // mendIndex makes the index anew if layers of it cannot be read. When not all of it is found and there are other replicas,
 // this one begins again with a snapshot.
 func (g *group) mendIndex(ctx context.Context) error {
