@@ -3,6 +3,7 @@ package integration
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,6 +22,16 @@ func TestBookiesFull(t *testing.T) {
 	if *bookiesFull == 0 {
 		t.Skip("needs -bookies.full (make bookies)")
 	}
+	r := newReport()
+	for i := range *bookiesFull {
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) { fullOnce(t, r) })
+	}
+	r.print()
+}
+
+// fullOnce has a cluster of its own: what the writers leave behind fills most of the disks, and then one more that is full takes
+// the majority away, for good.
+func fullOnce(t *testing.T, r *report) {
 	dir := workDir(t)
 	var disks []string
 	for _, name := range []string{"bookie-1", "bookie-2", "bookie-3"} {
@@ -29,21 +40,17 @@ func TestBookiesFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newReport()
-	c := startCampaign(t, time.Duration(*bookiesFull)*4*time.Minute+2*time.Minute, r, harness.Options{
+	c := startCampaign(t, 6*time.Minute, r, harness.Options{
 		Bookies: 3, Dir: dir,
 		BookieSets: []string{
 			"minFreeSpaceMB=24", "reservedSpaceMB=8", "journalMaxSizeMB=4", "gcWaitTime=1000",
 			"ledgerGroupSnapshotLogSizeMB=2", "ledgerGroupTrailingLogSizeMB=2",
 		},
 	})
-	for range *bookiesFull {
-		c.fullByOthers(disks[c.rnd.IntN(len(disks)):][:1])
-		c.fullByOthers(disks)
-		c.fullByWriters()
-	}
+	c.fullByOthers(disks[c.rnd.IntN(len(disks)):][:1])
+	c.fullByOthers(disks)
+	c.fullByWriters()
 	c.finish()
-	r.print()
 }
 
 const filler = "somebody-elses"
@@ -96,11 +103,32 @@ func (c *campaign) resumes(what string) {
 	c.Logf("%s: %v", what, round(time.Since(begun)))
 }
 
-// refused waits until all bookies refuse writes, and sees that they say so, that nobody ends of it, and that reads go on.
-func (c *campaign) refused() {
+// refusing lists the groups whose leaders say that they take nothing. Not every bookie has to be full for that.
+func (c *campaign) refusing() map[uint32]bool {
+	out := map[uint32]bool{}
 	for _, p := range c.cluster.Bookies {
-		refuses(c.ctx, c.T, p)
+		groups, err := harness.Groups(c.ctx, p)
+		if err != nil {
+			c.Fatalf("%v\n%s", err, p.Tail(20))
+		}
+		for _, g := range groups {
+			out[g.Group] = out[g.Group] || g.Ready && g.ReadOnly
+		}
 	}
+	return out
+}
+
+// refused waits until all groups refuse writes, and sees that they say so, that nobody ends of it, and that reads go on.
+func (c *campaign) refused() {
+	c.until("all groups refuse entries", func() bool {
+		groups := c.refusing()
+		for _, refuses := range groups {
+			if !refuses {
+				return false
+			}
+		}
+		return len(groups) > 0
+	})
 	c.until("a new ledger is refused with the reason", func() bool {
 		err := c.session.Probe()
 		if err == nil {

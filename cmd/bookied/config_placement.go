@@ -14,6 +14,7 @@ type placementConfig struct {
 	recovery     time.Duration
 	leadAfter    time.Duration
 	minFreeMB    int
+	minFreeLwmMB int
 	reserveMB    int
 }
 
@@ -25,6 +26,8 @@ func (c *placementConfig) register(s *settings.Set) {
 	s.DurationOrNone(&c.leadAfter, "ledgerGroupPreferredLeaderDelaySeconds", 10, time.Second,
 		"seconds that the preferred replica of a group must have been well before it gets the lead back; 0: it is not given back")
 	s.Int(&c.minFreeMB, "minFreeSpaceMB", 256, settings.Range{Min: 1, Max: 1 << 30}, "free space in MiB below which no entries are taken; reads and deletes go on").In("MiB")
+	s.Int(&c.minFreeLwmMB, "minFreeSpaceLwmMB", 0, settings.Range{Min: 0, Max: 1 << 30},
+		"free space in MiB from which on entries are taken again, as BookKeeper's diskUsageLwmThreshold; 0: half more than minFreeSpaceMB, and never less than that").In("MiB")
 	s.Int(&c.reserveMB, "reservedSpaceMB", 16, settings.Range{Min: 0, Max: 1 << 20}, "space in MiB that is kept, besides that of a journal segment, to live on and to start with when others fill the disk; 0: none").In("MiB")
 }
 
@@ -33,6 +36,9 @@ const leastRecoveryDelay = 10 * time.Second
 
 func (c *placementConfig) apply(o *bookie.Options) {
 	o.Rack, o.ReplaceAfter, o.LeadAfter, o.MinFreeSpace = c.rack, max(c.recovery, leastRecoveryDelay), c.leadAfter, uint64(c.minFreeMB)<<20
+	if c.minFreeLwmMB > 0 {
+		o.MinFreeSpaceLwm = max(uint64(c.minFreeLwmMB)<<20, o.MinFreeSpace)
+	}
 	o.Reserve = int64(c.reserveMB)<<20 + o.Journal.SegmentSize
 	if c.reserveMB == 0 {
 		o.Reserve = -1

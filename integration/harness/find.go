@@ -54,6 +54,8 @@ type Group struct {
 	LeaderID string `json:"leaderId"`
 	Replicas []string
 	Former   []string // on their way out
+	Ready    bool     // the bookie leads it
+	ReadOnly bool     // as its leader, the bookie takes nothing for it
 }
 
 // Groups lists the replicas that a bookie runs.

@@ -33,6 +33,9 @@ func (l *Ledger) stamp(e ledger.EntryID) stamp {
 	return stamp{l.ID, e, uint64(l.writer.id), l.attempt, l.base + uint64(e), l.bulk}
 }
 
+// bytes is about what a ledger that has ended takes.
+func (l *Ledger) bytes() int { return int(l.last+1) * (headSize + l.bulk) }
+
 // end decides on the closing entry. Only the first decision counts.
 func (l *Ledger) end(last ledger.EntryID, fenced bool) error {
 	l.mu.Lock()

@@ -1,10 +1,12 @@
 package ledgers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"geminga/pkg/bookieclient"
@@ -106,14 +108,26 @@ func (s *Session) Bulk(more int) {
 	s.keep.Store(true)
 }
 
-// DeleteHalf deletes every other ledger that is closed, and waits until that is done.
+// DeleteHalf deletes half of the ledgers that are closed, with half of their bytes at least, and waits until that is done.
 func (s *Session) DeleteHalf() (deleted int, err error) {
-	for i, l := range s.Ledgers() {
+	var closed []*Ledger
+	for _, l := range s.Ledgers() {
 		l.mu.Lock()
-		skip := !l.closed || l.deleted || i%2 == 0
-		l.deleted = l.deleted || !skip
+		if l.closed && !l.deleted {
+			closed = append(closed, l)
+		}
 		l.mu.Unlock()
-		if skip {
+	}
+	slices.SortStableFunc(closed, func(a, b *Ledger) int { return cmp.Compare(b.bytes(), a.bytes()) })
+	for i, l := range closed {
+		if i%2 == 1 {
+			continue
+		}
+		l.mu.Lock()
+		again := l.deleted // by its writer
+		l.deleted = true
+		l.mu.Unlock()
+		if again {
 			continue
 		}
 		_, err := await(func(done func(struct{}, error)) {

@@ -106,6 +106,7 @@ func (b *Bookie) open() error {
 	b.book = openAddressBook(o.FS, o.DataDir, b.cluster.Metadata, b.log)
 	b.conns = newConns(o.Dial)
 	b.links = newLinks(b.self, b.book, b.conns, b.log)
+	b.links.full = b.intake.full.Load
 	b.links.lost = (&deaths{
 		ctx: b.ctx, after: o.Raft.RefusedAfter, find: b.book.address, dial: o.Dial, died: b.succeed, start: b.work.start,
 		suspect: map[string]bool{},

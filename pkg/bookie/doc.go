@@ -87,5 +87,7 @@
 //   - The log is kept from the older of two snapshots on. A second one of the same index lets it go (snapshotStore).
 //   - A call of a leader is compared with the log only where it goes beyond what is applied: raft refuses one that continues
 //     a compacted entry, and two replicas that have compacted differently could refuse each other for ever (strip, TestSimulation).
+//   - A full follower stores what it is sent to the last byte: a log has no holes, and the deletes come behind. So followers say in
+//     every answer whether they are nearly full, and the leader stops when most are (rooms, TestRefusesWhenMostDisksAreFull).
 //   - The preferred replica of a group has the shorter election timeout, and gets the lead back after it was away.
 package bookie

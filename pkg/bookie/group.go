@@ -28,6 +28,7 @@ type group struct {
 	metrics   *metrics
 	proposer  *proposer
 	intake    *intake       // of the bookie
+	rooms     *rooms        // of the other bookies
 	stopped   chan struct{} // it serves no more
 
 	rotten atomic.Bool // the index is damaged, which was said
@@ -63,7 +64,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshots of group %d: %w", info.ID, err)
 	}
-	g := &group{opts: d.opts, snapshots: snaps, metrics: d.metrics, intake: d.intake, stopped: make(chan struct{})}
+	g := &group{opts: d.opts, snapshots: snaps, metrics: d.metrics, intake: d.intake, rooms: &d.links.rooms, stopped: make(chan struct{})}
 	self := d.links.self.bookieID
 	g.record.Store(&info)
 	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
@@ -77,7 +78,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 		return nil, fmt.Errorf("group %d: %w", info.ID, err)
 	}
 	g.proposer = newProposer(d.opts, d.metrics)
-	g.proposer.refuses = d.intake.refuses
+	g.proposer.refuses = g.refuses
 	err = g.start(d.links, d.opts.Raft, nodeOptions{
 		id: info.ID, timeout: groupTimeout(self, info.Replicas, d.opts.Raft), fsm: g.fsm,
 		store:     &guardedStore{store: g.store, health: g.health, stop: g.stop},
@@ -173,7 +174,7 @@ func (g *group) submit(ctx context.Context, s *submission) error {
 	if !g.health.ok() {
 		return fmt.Errorf("%w: %w", ledger.ErrNoGroup, ErrDamaged)
 	}
-	if g.intake.refuses() && grows([]*submission{s}) {
+	if g.leads() && g.refuses() && grows([]*submission{s}) { // who does not lead says so, and who does
 		return ledger.ErrReadOnly
 	}
 	return g.proposer.submit(ctx, s)

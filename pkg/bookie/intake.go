@@ -17,14 +17,27 @@ type intake struct {
 
 func (i *intake) refuses() bool { return i.full.Load() || i.ordered.Load() }
 
-// checkSpace stops taking entries before the disk is full, and goes on by itself when there is room again.
+// checkSpace stops taking entries before the disk is full, and goes on by itself when there is room again:
+//
+//	       MinFreeSpace        MinFreeSpaceLwm
+//	refuses ───┼─── as before ───┼─── takes        free space ──▶
+//
+// Between the marks it does what it did, or each byte that is given back would be taken at once by whoever asks first, at
+// the leader that notices first, and the disks of its followers, which may be behind in giving space back, would fill.
 func (b *Bookie) checkSpace() {
 	free, err := b.freeSpace()
 	if err != nil {
 		b.log.Debug("free space is not known; what held before holds on", "error", err)
 		return
 	}
-	low := free < b.opts.MinFreeSpace
+	least := b.opts.MinFreeSpace
+	if b.intake.full.Load() {
+		least = b.opts.MinFreeSpaceLwm + b.reserve.missing()
+	}
+	low := free < least
+	if low {
+		b.shed()
+	}
 	if b.intake.full.Swap(low) == low {
 		return
 	}
@@ -32,6 +45,17 @@ func (b *Bookie) checkSpace() {
 		b.log.Warn("disk nearly full: no entries are taken, reads and deletes go on", "free", free)
 	} else {
 		b.log.Info("disk has room again: entries are taken", "free", free)
+	}
+}
+
+// shed has the journal keep less for itself: what reclaim gave back has to become free space.
+func (b *Bookie) shed() {
+	n, err := b.journal.Shed()
+	switch {
+	case err != nil:
+		b.log.Warn("cannot remove spare files of the journal", "error", err)
+	case n > 0:
+		b.log.Debug("removed spare files of the journal", "files", n)
 	}
 }
 

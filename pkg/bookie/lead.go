@@ -56,11 +56,14 @@ func (b *Bookie) tend(g *group) {
 }
 
 // giveLead gives the lead to the replica that is preferred, once it has been well for LeadAfter: after a bookie was away its
-// groups have gone to others, and the load with them.
+// groups have gone to others, and the load with them. A bookie that takes no entries waits for nothing: its writers do.
 func (s *steward) giveLead(ctx context.Context) {
 	wait := s.b.opts.LeadAfter
 	first := s.g.record.Load().Replicas[0] == s.g.transport.self
-	if wait < 0 || first && !s.b.intake.refuses() {
+	switch {
+	case s.b.intake.refuses() && !s.g.crowded():
+		wait = 0
+	case wait < 0 || first:
 		s.since, s.tries = time.Time{}, 0
 		return
 	}

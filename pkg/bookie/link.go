@@ -28,6 +28,8 @@ type links struct {
 	wg    sync.WaitGroup
 
 	refused complaints        // peers that were
+	rooms   rooms             // what peers say of their disks
+	full    func() bool       // what they are told of this one
 	lost    func(peer string) // a stream that was good broke; does not block
 
 	mu     sync.Mutex
@@ -57,7 +59,7 @@ func laneFor(peer string, req *bookiepb.RaftRequest) lane {
 
 func newLinks(self identity, book *addressBook, conns *conns, log *slog.Logger) *links {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, lost: func(string) {}, byLane: map[lane]*link{}}
+	return &links{self: self, book: book, conns: conns, log: log, ctx: ctx, stop: cancel, lost: func(string) {}, full: func() bool { return false }, byLane: map[lane]*link{}}
 }
 
 func (ls *links) get(to lane) *link {
@@ -207,6 +209,7 @@ func (l *link) receive(stream grpc.BidiStreamingClient[bookiepb.RaftRequest, boo
 		if err != nil {
 			return err
 		}
+		l.owner.rooms.heard(l.peer, resp.GetFull(), time.Now())
 		l.answer(resp.GetId(), resp)
 	}
 }

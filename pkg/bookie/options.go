@@ -54,6 +54,7 @@ type Options struct {
 	StallTimeout     time.Duration // a leader with appends and no apply for so long has failed; default 30 s
 	WatchBuffer      int           // events a watcher may be behind; default 8192
 	MinFreeSpace     uint64        // below it no entries are taken; default 256 MiB
+	MinFreeSpaceLwm  uint64        // from it on they are taken again; default half more than MinFreeSpace
 	Reserve          int64         // space kept to live on when others fill the disk; default 16 MiB and a journal segment, negative: none
 
 	SnapshotLogBytes int64 // a group's log grows by this between two snapshots, at least; default 64 MiB
@@ -123,6 +124,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.StallTimeout, 30*time.Second)
 	setDefault(&o.WatchBuffer, 8192)
 	setDefault(&o.MinFreeSpace, 256<<20)
+	setDefault(&o.MinFreeSpaceLwm, o.MinFreeSpace+o.MinFreeSpace/2)
 	setDefault(&o.Journal.SegmentSize, 128<<20)
 	setDefault(&o.Reserve, 16<<20+o.Journal.SegmentSize)
 	setDefault(&o.SnapshotLogBytes, 64<<20)
@@ -177,6 +179,7 @@ func (o *Options) Validate() error {
 	bad(o.ReplaceAfter > 0 && o.ReplaceAfter < 3*o.ProbeInterval, "ReplaceAfter %s is below three ProbeIntervals of %s", o.ReplaceAfter, o.ProbeInterval)
 	bad(o.ReclaimBytesPerSecond < 0, "ReclaimBytesPerSecond %d is negative", o.ReclaimBytesPerSecond)
 	bad(o.BackfillBytesPerSecond < 0, "BackfillBytesPerSecond %d is negative", o.BackfillBytesPerSecond)
+	bad(o.MinFreeSpaceLwm < o.MinFreeSpace, "MinFreeSpaceLwm %d is below MinFreeSpace %d", o.MinFreeSpaceLwm, o.MinFreeSpace)
 	bad(o.MaxInFlight < 1, "MaxInFlight %d is not positive", o.MaxInFlight)
 	bad(o.MaxProposalBytes < 4096, "MaxProposalBytes %d is below 4 KiB", o.MaxProposalBytes)
 	bad(o.MaxQueueBytes < o.MaxCommandBytes, "MaxQueueBytes %d is below MaxCommandBytes %d", o.MaxQueueBytes, o.MaxCommandBytes)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
 )
 
@@ -283,7 +284,8 @@ func outcome(err error) error {
 		return ledger.ErrNotLeader
 	case errors.Is(err, raft.ErrEnqueueTimeout):
 		return ledger.ErrOverloaded
-	case errors.Is(err, ledger.ErrReadOnly): // declined
+	case errors.Is(err, ledger.ErrReadOnly), // declined
+		errors.Is(err, journal.ErrNoSpace): // a leader stores first, and sends what it has stored: it has done neither
 		return ledger.ErrReadOnly
 	}
 	return ledger.ErrUnknown

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"geminga/pkg/journal"
 	"geminga/pkg/ledger"
 )
 
@@ -203,6 +204,7 @@ func TestProposerOutcomes(t *testing.T) {
 		want error
 	}{
 		{raft.ErrNotLeader, ledger.ErrNotLeader},
+		{fmt.Errorf("%w: of a leader", journal.ErrNoSpace), ledger.ErrReadOnly},
 		{raft.ErrLeadershipTransferInProgress, ledger.ErrNotLeader},
 		{raft.ErrEnqueueTimeout, ledger.ErrOverloaded},
 		{raft.ErrLeadershipLost, ledger.ErrUnknown},

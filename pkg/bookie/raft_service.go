@@ -81,7 +81,7 @@ func (s *raftService) Exchange(stream grpc.BidiStreamingServer[bookiepb.RaftRequ
 }
 
 func (s *raftService) answer(ctx context.Context, req *bookiepb.RaftRequest) *bookiepb.RaftResponse {
-	out := &bookiepb.RaftResponse{Id: req.GetId()}
+	out := &bookiepb.RaftResponse{Id: req.GetId(), Full: s.links.full()}
 	result, err := s.serve(ctx, req)
 	if err != nil {
 		out.Error = err.Error()

@@ -64,7 +64,7 @@ func TestIndexIsMadeAnewFromTheJournal(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/reclaimed=%t", name, reclaimed), func(t *testing.T) {
 				c, want := lonely(t)
 				if reclaimed {
-					if err := c.nodes["a"].reclaimOnce(t.Context()); err != nil {
+					if err := c.nodes["a"].reclaimOnce(t.Context(), false); err != nil {
 						t.Fatal(err)
 					}
 					if n := c.pruned("a"); n < 10 {

@@ -17,10 +17,15 @@ import (
 )
 
 const (
-	// reclaimShare is the part of a segment that must be live for it to be left alone.
+	// reclaimShare is the part of a segment that must be live for it to be left alone: copying three bytes gives one back.
 	reclaimShare = 0.75
-	// reclaimBatch is about how many bytes are copied at once.
-	reclaimBatch = 1 << 20
+	// hurriedShare is the same while writers wait for space. Ledgers that were written at one time lie side by side in every
+	// segment, so what is deleted of them may leave each above the usual share, and the disk full. More would be copying
+	// in vain: a batch that does not fit leaves the end of a segment empty.
+	hurriedShare = 0.85
+	// reclaimBatch is about how many bytes are copied at once, and reclaimPart the part of a segment that it is at most: what
+	// does not fit any more leaves the end of a segment empty.
+	reclaimBatch, reclaimPart = 1 << 20, 16
 	// recordOverhead is what a kept record takes of a segment beside its entries, and pieceOverhead each piece of it, which
 	// has the header of its command: see rebuild.
 	recordOverhead, pieceOverhead = 48, 8 + ledger.AppendHeaderLen
@@ -50,6 +55,8 @@ type space struct {
 	fs      vfs.FS
 	dir     string // of the journal
 	rate    int64  // bytes a second that are copied
+	share   float64
+	batch   int64 // bytes that are copied at once
 	log     *slog.Logger
 }
 
@@ -81,7 +88,7 @@ func (s *space) sweep(ctx context.Context, holders []holder) (swept, error) {
 		if err != nil {
 			return out, err
 		}
-		if share[n] = float64(live[n]) / float64(size); share[n] < reclaimShare {
+		if share[n] = float64(live[n]) / float64(size); share[n] < s.share {
 			sparse = append(sparse, n)
 		}
 	}
@@ -218,7 +225,7 @@ func (s *space) copy(ctx context.Context, h *holder, moves []journal.Held, prune
 	total := int64(0)
 	for len(moves) > 0 {
 		n, size := 0, int64(0)
-		for n < len(moves) && (n == 0 || size < reclaimBatch) {
+		for n < len(moves) && (n == 0 || size < s.batch) {
 			size += int64(moves[n].Place.Length)
 			n++
 		}
@@ -233,7 +240,7 @@ func (s *space) copy(ctx context.Context, h *holder, moves []journal.Held, prune
 	for len(prunes) > 0 {
 		var list []journal.Kept
 		size := int64(0)
-		for len(prunes) > 0 && size < reclaimBatch {
+		for len(prunes) > 0 && size < s.batch {
 			k, err := h.prune(prunes[0])
 			switch {
 			case err == nil:
@@ -298,28 +305,42 @@ func (h *holder) prune(needs []need) (journal.Kept, error) {
 	return k, nil
 }
 
+// hurriedReclaim is how often it is looked for space to give back while writers wait for it.
+const hurriedReclaim = time.Second
+
 // reclaim gives space back, round after round, until the bookie closes.
 func (b *Bookie) reclaim() {
-	seen := uint64(0)
-	for pause(b.ctx, b.opts.ReclaimInterval) == nil {
+	seen, thorough, last := uint64(0), false, time.Now()
+	for pause(b.ctx, min(b.opts.ReclaimInterval, hurriedReclaim)) == nil {
+		full := b.intake.full.Load()
+		if !full && time.Since(last) < b.opts.ReclaimInterval {
+			continue
+		}
+		last = time.Now()
 		now := b.groups.changes()
-		if now == seen {
+		if now == seen && (thorough || !full) {
 			continue // nothing was deleted, nothing left a log
 		}
-		if err := b.reclaimOnce(b.ctx); err != nil {
+		if err := b.reclaimOnce(b.ctx, full); err != nil {
 			if b.ctx.Err() == nil {
 				b.log.Warn("not all space that is free could be given back; it is tried again", "error", err)
 			}
 			continue
 		}
-		seen = now
+		seen, thorough = now, full
 	}
 }
 
-// reclaimOnce is one round.
-func (b *Bookie) reclaimOnce(ctx context.Context) error {
+// reclaimOnce is one round. A hurried one copies more for the same space.
+func (b *Bookie) reclaimOnce(ctx context.Context, hurried bool) error {
 	began := time.Now()
-	s := &space{journal: b.journal, fs: b.opts.FS, dir: b.opts.Journal.Dir, rate: b.opts.ReclaimBytesPerSecond, log: b.log}
+	s := &space{
+		journal: b.journal, fs: b.opts.FS, dir: b.opts.Journal.Dir, rate: b.opts.ReclaimBytesPerSecond, log: b.log,
+		share: reclaimShare, batch: min(reclaimBatch, b.opts.Journal.SegmentSize/reclaimPart),
+	}
+	if hurried {
+		s.share = hurriedShare
+	}
 	var holders []holder
 	var errs []error
 	for _, id := range b.journal.Groups() {

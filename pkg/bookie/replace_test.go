@@ -289,6 +289,7 @@ func TestLeadGoesBack(t *testing.T) {
 	// It gives the lead to another one when it is to take no entries.
 	c.order(first, metadata.BookieMode{ReadOnly: true})
 	c.leader(1, first)
+	c.eventually("it knows of its successor", func() bool { return !c.nodes[first].groups.get(1).leads() })
 	i++
 	c.want(c.execute(1, command(testAppend(101, 1, ledger.EntryID(i), fmt.Sprint(i)))), bookiepb.Code_OK, i)
 }

@@ -85,6 +85,16 @@ func (r *reserve) take() {
 	r.held = true
 }
 
+// missing is what the reserve takes when there is room again: others are not to have that first.
+func (r *reserve) missing() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held {
+		return 0
+	}
+	return uint64(r.size)
+}
+
 func (r *reserve) make() error {
 	f, err := r.fs.Create(r.path())
 	if err != nil {

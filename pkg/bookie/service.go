@@ -38,6 +38,7 @@ func (b *Bookie) Status() *bookiepb.StatusResponse {
 		record := g.record.Load()
 		st.Applied, st.Ledgers, st.Replicas, st.Former = g.fsm.applied.Load(), uint64(g.fsm.ledgers()), record.Replicas, record.Former
 		st.LastIndex, st.AppendRate = g.raft.LastIndex(), g.rate.perSecond()
+		st.ReadOnly = st.Ready && g.refuses()
 		out.Groups = append(out.Groups, st)
 	}
 	slices.SortFunc(out.Groups, func(x, y *bookiepb.GroupStatus) int { return cmp.Compare(x.Group, y.Group) })

@@ -177,6 +177,54 @@ func TestCreateOnOtherGroupAfterTrouble(t *testing.T) {
 	}
 }
 
+// A group that takes nothing is left at once for the next one, and with the id, because nothing was done.
+func TestCreateLeavesFullGroups(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t, 2, 1, 2)
+	c := f.client(t, nil)
+	ready(t, c, 2)
+	var mu sync.Mutex
+	tried := map[ledger.ID]int{}
+	f.setHooks(hooks{execute: func(b *fakeBookie, cmd *ledger.Command) act {
+		if cmd.Op == ledger.OpCreate && b.index == 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			tried[cmd.Ledger]++
+			return readOnly
+		}
+		return doIt
+	}})
+	first := create(t, c, 0)
+	second := create(t, c, 0)
+	if first.Group != 2 || second.Group != 2 || second.ID != first.ID+1 {
+		t.Errorf("%v, %v", first, second)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(tried) == 0 || tried[first.ID] > 1 || tried[second.ID] > 1 {
+		t.Errorf("group 1 was tried so often: %v", tried)
+	}
+}
+
+// When all groups take nothing, that is the reason, though the last attempt of many has been cut short.
+func TestCreateOnFullDisksSaysSo(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t, 2, 1, 2)
+	c := f.client(t, func(o *Options) { o.CallTimeout, o.TryTimeout = 300*time.Millisecond, time.Minute })
+	ready(t, c, 2)
+	var n atomic.Int64
+	f.setHooks(hooks{execute: func(_ *fakeBookie, cmd *ledger.Command) act {
+		if cmd.Op == ledger.OpCreate && n.Add(1) > 3 {
+			return swallow
+		}
+		return readOnly
+	}})
+	_, err := await(t, func(done func(ledger.Ref, error)) { c.Create(1, 0, done) })
+	if !errors.Is(err, ledger.ErrNoBookies) || !errors.Is(err, ledger.ErrReadOnly) || errors.Is(err, ledger.ErrUnknown) {
+		t.Errorf("%v after %d attempts", err, n.Load())
+	}
+}
+
 func TestCreateWithoutBookies(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(t, 1)

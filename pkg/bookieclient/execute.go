@@ -34,6 +34,9 @@ func (c *Client) create(epoch ledger.Epoch, avoid ledger.GroupID) (ledger.Ref, e
 	for attempt := 0; c.pause(ctx, attempt); attempt++ {
 		if id == 0 {
 			fresh, err := c.nextID(ctx)
+			if err != nil && ctx.Err() != nil && errors.Is(last, ledger.ErrReadOnly) {
+				break
+			}
 			if err != nil {
 				return ledger.Ref{}, err
 			}
@@ -49,7 +52,9 @@ func (c *Client) create(epoch ledger.Epoch, avoid ledger.GroupID) (ledger.Ref, e
 		if err == nil {
 			return ref, nil
 		}
-		last = err
+		if ctx.Err() == nil || !errors.Is(last, ledger.ErrReadOnly) { // the end cuts an attempt short: that is not why
+			last = err
+		}
 		c.log.Warn("cannot create a ledger", "group", ref.Group, "error", err)
 		if errors.Is(err, ledger.ErrUnknown) || errors.Is(err, ledger.ErrExists) {
 			// It may exist there. An id lives in one group only: leave this one behind, and take it away when the group
@@ -133,14 +138,16 @@ func (c *Client) execute(ctx context.Context, ref ledger.Ref, cmd *ledger.Comman
 			last = err
 			continue
 		}
-		switch v := outcomeOf(r.Code).verdict; v {
-		case settled:
+		switch v := outcomeOf(r.Code).verdict; {
+		case v == settled:
 			c.topology.setLeader(ref.Group, address)
 			return ledger.EntryID(r.Last), describe(r)
-		case notHere:
+		case r.Code == bookiepb.Code_READ_ONLY && cmd.Op == ledger.OpCreate && !unknown:
+			return ledger.NoEntry, fmt.Errorf("%s of %v: %w", cmd.Op, ref, describe(r)) // another group may have room
+		case v == notHere:
 			c.topology.notLeader(ref.Group, address)
 			c.topology.setLeader(ref.Group, r.Leader)
-		case maybe:
+		case v == maybe:
 			unknown = true
 		}
 		last = describe(r)

@@ -59,6 +59,7 @@ const (
 	sayUnknown     // not applied, UNKNOWN; later commands are looked at
 	applyUnknown
 	overload
+	readOnly
 	moveLeader // NOT_LEADER with a hint; another one leads
 	hideLeader // the same without a hint
 	late       // the stream breaks, the command is applied some time later
@@ -358,6 +359,8 @@ func (b *fakeBookie) Execute(ctx context.Context, req *bookiepb.ExecuteRequest) 
 		return &bookiepb.ExecuteResponse{Result: &bookiepb.Result{Code: bookiepb.Code_UNKNOWN}}, nil
 	case overload:
 		return &bookiepb.ExecuteResponse{Result: &bookiepb.Result{Code: bookiepb.Code_OVERLOADED}}, nil
+	case readOnly:
+		return &bookiepb.ExecuteResponse{Result: &bookiepb.Result{Code: bookiepb.Code_READ_ONLY}}, nil
 	case swallow:
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -46,7 +46,7 @@ type groupView struct {
 	ready    time.Time // when a leader last said that it is ready; zero: never, or gone since
 	heard    bool      // some replica has spoken about the group lately
 	rate     uint64    // bytes a second that are appended to it, by its leader's word
-	refuses  bool      // its leader takes no entries
+	refuses  bool      // its leader takes no entries: its disk is nearly full, or those of most replicas are
 }
 
 func newTopology(seeds []string, interval time.Duration) *topology {
@@ -162,7 +162,7 @@ func (t *topology) rebuildLocked(now time.Time) {
 			said := spoken[id]
 			said.heard = true
 			if g.Ready && r.at.After(said.ready) {
-				said.ready, said.rate, said.refuses = r.at, g.AppendRate, r.status.ReadOnly
+				said.ready, said.rate, said.refuses = r.at, g.AppendRate, r.status.ReadOnly || g.ReadOnly
 			}
 			spoken[id] = said
 		}

@@ -309,6 +309,40 @@ func TestHealing(t *testing.T) {
 	mustClose(t, j)
 }
 
+// Recycled files are kept for the next segments, and given back but for one when their space is needed.
+func TestShed(t *testing.T) {
+	mem := vfs.NewMem()
+	j := mustOpen(t, testOptions(mem))
+	g := j.Group(1)
+	next := uint64(1)
+	for ; len(j.Segments()) < 2+maxSpares; next++ {
+		must(t, g.Append([]Record{record(1, next, 700)}))
+	}
+	must(t, g.CompactPrefix(next-2))
+	releaseAll(g)
+	for _, old := range j.Segments()[:maxSpares] {
+		must(t, j.Recycle(old))
+	}
+	free := func() uint64 {
+		n, err := mem.FreeSpace("")
+		must(t, err)
+		return n
+	}
+	before := free()
+	files, err := j.Shed()
+	must(t, err)
+	if got := free() - before; files != maxSpares-1 || got != uint64(files)*uint64(testOptions(mem).SegmentSize) {
+		t.Errorf("%d files removed, %d bytes given back", files, got)
+	}
+	if files, err := j.Shed(); files != 0 || err != nil {
+		t.Errorf("once more: %d files, %v", files, err)
+	}
+	for want := len(j.Segments()) + 3; len(j.Segments()) < want; next++ {
+		must(t, g.Append([]Record{record(1, next, 700)}))
+	}
+	mustClose(t, j)
+}
+
 // The bytes of an earlier life of a file are valid under no other segment number.
 func TestRecycledSegmentStaysDead(t *testing.T) {
 	mem := vfs.NewMem()

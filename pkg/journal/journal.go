@@ -321,6 +321,10 @@ func (j *Journal) Recycle(segment uint64) error {
 	return j.segs.recycle(segment)
 }
 
+// Shed gives the space of recycled files back that the journal keeps for its next segments, but for one, with which it goes on
+// when others take the rest.
+func (j *Journal) Shed() (files int, err error) { return j.segs.shed(1) }
+
 // syncNewest makes durable what was moved, which a journal without SyncData has not done yet. Older segments were synced
 // when they were sealed.
 func (j *Journal) syncNewest() error {

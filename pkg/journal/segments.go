@@ -227,10 +227,27 @@ func (s *segments) fullLength(path string) bool {
 	return f.Close() == nil && err == nil && size == s.size
 }
 
-func (s *segments) takeSpare() (string, bool) {
+// shed removes spare files until there are no more than keep.
+func (s *segments) shed(keep int) (removed int, err error) {
+	for {
+		spare, ok := s.spareBeyond(keep)
+		if !ok {
+			return removed, nil
+		}
+		if err := s.fs.Remove(spare); err != nil {
+			return removed, fmt.Errorf("journal: remove a spare file: %w", err)
+		}
+		removed++
+	}
+}
+
+func (s *segments) takeSpare() (string, bool) { return s.spareBeyond(0) }
+
+// spareBeyond takes one out of the list of spare files if there are more than keep.
+func (s *segments) spareBeyond(keep int) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.spares) == 0 {
+	if len(s.spares) <= keep {
 		return "", false
 	}
 	spare := s.spares[len(s.spares)-1]

@@ -591,6 +591,7 @@ type GroupStatus struct {
 	AppendRate    uint64                 `protobuf:"varint,13,opt,name=append_rate,json=appendRate,proto3" json:"append_rate,omitempty"` // bytes a second that this leader proposed, of late
 	Filling       bool                   `protobuf:"varint,14,opt,name=filling,proto3" json:"filling,omitempty"`                         // the replica fetches entries from others, or does not know yet whether it lacks any
 	Missing       uint64                 `protobuf:"varint,15,opt,name=missing,proto3" json:"missing,omitempty"`                         // log records of which it lacks entries, as far as it knows
+	ReadOnly      bool                   `protobuf:"varint,18,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`       // leading, and nothing that grows is taken: the disk here is nearly full, or those of most replicas are
 	Former        []string               `protobuf:"bytes,16,rep,name=former,proto3" json:"former,omitempty"`                            // bookie ids of replicas on their way out: until there are none, the group counts their votes
 	Unreadable    string                 `protobuf:"bytes,17,opt,name=unreadable,proto3" json:"unreadable,omitempty"`                    // entries that cannot be read here and that no other replica has, in words; empty: none are known
 	unknownFields protoimpl.UnknownFields
@@ -709,6 +710,13 @@ func (x *GroupStatus) GetMissing() uint64 {
 		return x.Missing
 	}
 	return 0
+}
+
+func (x *GroupStatus) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
 }
 
 func (x *GroupStatus) GetFormer() []string {
@@ -1883,6 +1891,7 @@ type RaftResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Error string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"` // not empty: the call failed there
+	Full  bool                   `protobuf:"varint,8,opt,name=full,proto3" json:"full,omitempty"`  // the disk of the bookie that answers is nearly full
 	// Types that are valid to be assigned to Body:
 	//
 	//	*RaftResponse_AppendEntries
@@ -1937,6 +1946,13 @@ func (x *RaftResponse) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *RaftResponse) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
 }
 
 func (x *RaftResponse) GetBody() isRaftResponse_Body {
@@ -2924,7 +2940,7 @@ const file_bookie_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x18\n" +
 	"\aentries\x18\x03 \x01(\fR\aentries\x121\n" +
 	"\x06result\x18\x04 \x01(\v2\x19.geminga.bookie.v1.ResultR\x06result\"\x0f\n" +
-	"\rStatusRequest\"\xfe\x02\n" +
+	"\rStatusRequest\"\x9b\x03\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12\x16\n" +
@@ -2939,7 +2955,8 @@ const file_bookie_proto_rawDesc = "" +
 	"\vappend_rate\x18\r \x01(\x04R\n" +
 	"appendRate\x12\x18\n" +
 	"\afilling\x18\x0e \x01(\bR\afilling\x12\x18\n" +
-	"\amissing\x18\x0f \x01(\x04R\amissing\x12\x16\n" +
+	"\amissing\x18\x0f \x01(\x04R\amissing\x12\x1b\n" +
+	"\tread_only\x18\x12 \x01(\bR\breadOnly\x12\x16\n" +
 	"\x06former\x18\x10 \x03(\tR\x06former\x12\x1e\n" +
 	"\n" +
 	"unreadable\x18\x11 \x01(\tR\n" +
@@ -3026,10 +3043,11 @@ const file_bookie_proto_rawDesc = "" +
 	"\x10request_pre_vote\x18\x06 \x01(\v2!.geminga.bookie.v1.RequestPreVoteH\x00R\x0erequestPreVote\x12@\n" +
 	"\vtimeout_now\x18\a \x01(\v2\x1d.geminga.bookie.v1.TimeoutNowH\x00R\n" +
 	"timeoutNowB\x06\n" +
-	"\x04body\"\xb4\x03\n" +
+	"\x04body\"\xc8\x03\n" +
 	"\fRaftResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\x12O\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x12\n" +
+	"\x04full\x18\b \x01(\bR\x04full\x12O\n" +
 	"\x0eappend_entries\x18\x03 \x01(\v2&.geminga.bookie.v1.AppendEntriesResultH\x00R\rappendEntries\x12B\n" +
 	"\frequest_vote\x18\x04 \x01(\v2\x1d.geminga.bookie.v1.VoteResultH\x00R\vrequestVote\x12I\n" +
 	"\x10request_pre_vote\x18\x05 \x01(\v2\x1d.geminga.bookie.v1.VoteResultH\x00R\x0erequestPreVote\x12F\n" +
