@@ -11,10 +11,10 @@ SIMULATIONS ?= 500
 DAMAGES  ?= 500
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench sweep cost connections properties mutations simulation damage storage restart stress chaos bookies campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench pgo sweep cost connections properties mutations simulation damage storage restart stress chaos bookies campaigns clean
 
 build: ## static binaries in bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -pgo=cmd/daemons.pgo -o $(BIN)/ ./cmd/...
 
 run: build ## broker and bookie in one process on 127.0.0.1: 6650 (Pulsar), 8080 (HTTP)
 	./$(BIN)/brokerd standalone --data $(RUN_DATA) --set bindAddress=127.0.0.1 --set advertisedAddress=localhost
@@ -74,6 +74,14 @@ mutations: ## put one fault after the other into the code: each must make a prop
 
 SWEEP_COUNT ?= 300000
 COST_COUNT ?= 200000
+
+PROFILES := $(BIN)/profiles
+pgo: build ## take anew the profile that build optimises with, from the bench's workloads
+	rm -rf $(PROFILES) && mkdir -p $(PROFILES)/key-shared $(PROFILES)/shared $(PROFILES)/publish
+	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -producers 500 -count 1500000 -subscription Key_Shared -consumers 20 -profile ../$(PROFILES)/key-shared
+	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -count 1500000 -consumers 4 -profile ../$(PROFILES)/shared
+	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -count 2000000 -profile ../$(PROFILES)/publish
+	$(GO) build -C tools -o ../$(BIN)/pgo ./pgo && ./$(BIN)/pgo cmd/daemons.pgo $(PROFILES)/*/*[0-9].prof
 
 sweep: build ## a row for each numIOThreads, then for each dispatcherMaxReadBatchSize: 500 producers, 20 Key_Shared consumers
 	cd integration && $(GO) run ./cmd/bench -bin ../$(BIN) -producers 500 -count $(SWEEP_COUNT) sweep

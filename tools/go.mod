@@ -1,9 +1,10 @@
 module geminga/tools
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/bufbuild/protocompile v0.14.1
+	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	google.golang.org/protobuf v1.36.12
 )
 
