@@ -2,8 +2,6 @@ package topic
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"geminga/pkg/ledger"
@@ -118,7 +116,7 @@ func (s *subscription) ackPart(c *Consumer, p ledger.Position, set ackSet) (left
 	if owner, had := s.ownerOf(c, p); owner != nil {
 		n := had.messages - min(had.messages, ackSet(next).left(1<<30))
 		had.messages -= n
-		owner.pending[p] = had
+		owner.pending.set(p, had)
 		s.unack(owner, int64(n))
 		return true, int64(n), nil
 	}
@@ -136,7 +134,7 @@ func (s *subscription) ackEntry(c *Consumer, p ledger.Position) int64 {
 		}
 		return 1
 	}
-	delete(owner.pending, p)
+	owner.pending.delete(p)
 	s.unack(owner, int64(e.messages))
 	s.letGo(e.hash)
 	return int64(e.messages)
@@ -147,11 +145,11 @@ func (s *subscription) ownerOf(c *Consumer, p ledger.Position) (*Consumer, pendi
 	if s.single() {
 		return nil, pendingEntry{}
 	}
-	if e, ok := c.pending[p]; ok {
+	if e, ok := c.pending.get(p); ok {
 		return c, e
 	}
 	for _, o := range s.consumers {
-		if e, ok := o.pending[p]; ok {
+		if e, ok := o.pending.get(p); ok {
 			return o, e
 		}
 	}
@@ -225,12 +223,12 @@ func (c *Consumer) Redeliver(positions []ledger.Position) {
 			s.startOver()
 		}
 	case positions == nil:
-		for _, p := range slices.SortedFunc(maps.Keys(c.pending), ledger.Position.Compare) {
+		for _, p := range c.pending.positions() {
 			s.giveBack(c, p)
 		}
 	default:
 		for _, p := range positions {
-			if _, ok := c.pending[p]; ok {
+			if _, ok := c.pending.get(p); ok {
 				s.giveBack(c, p)
 			}
 		}
@@ -239,8 +237,8 @@ func (c *Consumer) Redeliver(positions []ledger.Position) {
 }
 
 func (s *subscription) giveBack(c *Consumer, p ledger.Position) {
-	e := c.pending[p]
-	delete(c.pending, p)
+	e, _ := c.pending.get(p)
+	c.pending.delete(p)
 	s.unack(c, int64(e.messages))
 	s.putBack(p, waitingItem{hash: e.hash})
 	s.letGo(e.hash)

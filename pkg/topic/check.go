@@ -10,7 +10,7 @@ func (s *subscription) check() {
 	var unacked int64
 	for _, c := range s.consumers {
 		var sum int64
-		for p, e := range c.pending {
+		for p, e := range c.pending.all() {
 			sum += int64(e.messages)
 			invariant.Assert(!s.again.replay.has(p), "%v is pending and in the replay set", p)
 		}
@@ -51,7 +51,7 @@ func (s *subscription) moving() bool {
 func (k *keyed) check(cs []*Consumer) {
 	held := map[keyHash]holding{}
 	for _, c := range cs {
-		for p, e := range c.pending {
+		for p, e := range c.pending.all() {
 			invariant.Assert(!k.waits(p), "%v is pending and waits", p)
 			if k.policy.OutOfOrder {
 				continue
@@ -73,6 +73,7 @@ func (k *keyed) check(cs []*Consumer) {
 		}
 		sum += q.n
 		owner := k.spans.owner(h)
+		invariant.Assert(q.owner == owner, "hash %d has another owner than its queue", h)
 		free := q.n > 0 && owner != nil && (has.n == 0 || has.by == owner)
 		invariant.Assert(!free || q.lined || k.timer != nil, "hash %d could be delivered and is not lined up", h)
 		invariant.Assert(!q.lined || owner != nil, "hash %d is lined up at nobody", h)

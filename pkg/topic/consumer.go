@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"geminga/pkg/executor"
-	"geminga/pkg/ledger"
 )
 
 // Consumer is a connected consumer. Its methods run on its subscription's executor (Executor), unless they say otherwise.
@@ -29,24 +28,18 @@ type Consumer struct {
 	granted, delivered int64
 	average            average
 
-	pending  map[ledger.Position]pendingEntry // delivered and unacknowledged; shared only
-	unacked  int64                            // messages in pending
-	blocked  bool                             // too many of them
-	deaf     bool                             // its Sink took nothing when it was last asked
-	served   int64                            // turn in which it was last served
-	distance int32                            // failover: from the topic's place on the ring, see ringDistance
-	lined    ring[*keyQueue]                  // key_shared: entries that wait and could be delivered
+	pending  pendingSet      // delivered and unacknowledged; shared only
+	unacked  int64           // messages in pending
+	blocked  bool            // too many of them
+	deaf     bool            // its Sink took nothing when it was last asked
+	served   int64           // turn in which it was last served
+	distance int32           // failover: from the topic's place on the ring, see ringDistance
+	lined    ring[*keyQueue] // key_shared: entries that wait and could be delivered
 
 	out     []Delivery // being gathered
 	outMsgs int
 
 	counts consumerCounters
-}
-
-// pendingEntry is an entry that was delivered and is not acknowledged.
-type pendingEntry struct {
-	messages int32 // left in it
-	hash     keyHash
 }
 
 type consumerCounters struct {
@@ -62,7 +55,7 @@ func newConsumer(s *subscription, r *SubscribeRequest) *Consumer {
 	return &Consumer{
 		ID: r.ConsumerID, Name: r.ConsumerName, Type: r.Type, PriorityLevel: r.PriorityLevel, Metadata: r.Metadata,
 		Address: r.Address, ClientVersion: r.ClientVersion, ConnectedSince: time.Now(), Sink: r.Sink,
-		sub: s, average: newAverage(), pending: make(map[ledger.Position]pendingEntry),
+		sub: s, average: newAverage(),
 	}
 }
 

@@ -137,11 +137,11 @@ func (s *subscription) letGo(h keyHash) {
 func (s *subscription) trackPending(c *Consumer, p ledger.Position, e pendingEntry) {
 	if invariant.Enabled {
 		for _, o := range s.consumers {
-			_, twice := o.pending[p]
+			_, twice := o.pending.get(p)
 			invariant.Assert(!twice, "%v is pending at consumer %q already", p, o.Name)
 		}
 	}
-	c.pending[p] = e
+	c.pending.set(p, e)
 	c.unacked += int64(e.messages)
 	s.share.unacked += int64(e.messages)
 	if s.keys != nil {

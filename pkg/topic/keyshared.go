@@ -51,6 +51,7 @@ type keyEntry struct {
 // keyQueue is the entries of one hash that wait. As in replaySet the heap may hold positions that wait no more.
 type keyQueue struct {
 	hash  keyHash
+	owner *Consumer // as spans say; nil: nobody
 	heap  positionHeap
 	n     int // entries that wait
 	taken int // entries that are being read again
@@ -114,7 +115,7 @@ func (k *keyed) moved() {
 		if q == nil {
 			return
 		}
-		q.lined = false
+		q.lined, q.owner = false, k.spans.owner(h)
 		if q.n > 0 {
 			waiting = append(waiting, keyEntry{k.least(q), waitingItem{hash: h}})
 		} else {
@@ -151,18 +152,24 @@ func (k *keyed) stop() {
 
 // choose returns who is to be given an entry now; nil: it has to wait.
 func (k *keyed) choose(p ledger.Position, h keyHash) *Consumer {
-	c := k.spans.owner(h)
+	has := k.states.get(h)
+	q := has.queue
+	var c *Consumer
+	if q != nil {
+		c = q.owner
+	} else {
+		c = k.spans.owner(h)
+	}
 	if c == nil || !c.ready() {
 		return nil
 	}
 	if k.policy.OutOfOrder {
 		return c
 	}
-	has := k.states.get(h)
 	if has.n > 0 && has.by != c {
 		return nil
 	}
-	if q := has.queue; q != nil && (q.taken > 0 || q.n > 0 && k.least(q).Less(p)) {
+	if q != nil && (q.taken > 0 || q.n > 0 && k.least(q).Less(p)) {
 		return nil
 	}
 	return c
@@ -253,7 +260,7 @@ func (k *keyed) newQueue(h keyHash) *keyQueue {
 	} else {
 		q = &keyQueue{}
 	}
-	q.hash = h
+	q.hash, q.owner = h, k.spans.owner(h)
 	k.states.set(h, keyState{k.states.get(h).holding, q})
 	return q
 }
@@ -265,7 +272,7 @@ func (k *keyed) tidy(q *keyQueue) {
 	}
 	k.states.set(q.hash, keyState{holding: k.states.get(q.hash).holding})
 	if cap(q.heap) <= 1024 && len(k.spare) < 1024 {
-		q.heap = q.heap[:0]
+		q.heap, q.owner = q.heap[:0], nil
 		k.spare = append(k.spare, q)
 	}
 }
@@ -283,7 +290,7 @@ func (k *keyed) line(q *keyQueue) {
 	if q.lined || q.n == 0 {
 		return
 	}
-	c := k.spans.owner(q.hash)
+	c := q.owner
 	if has := k.states.get(q.hash); c == nil || has.n > 0 && has.by != c {
 		return
 	}

@@ -97,7 +97,7 @@ func TestKeySharedStuckKey(t *testing.T) {
 			}
 			p := publish(key)
 			c := s.keys.spans.owner(hashKey([]byte(key)))
-			switch _, got := c.pending[p]; {
+			switch _, got := c.pending.get(p); {
 			case key == "key1" && got:
 				t.Fatalf("entry %d of the stuck key was delivered", i)
 			case key == "key1":

@@ -484,8 +484,8 @@ func (r *randomRun) observe() {
 		if m.c.unacked < 0 {
 			r.t.Errorf("consumer %d: unacked %d", m.c.ID, m.c.unacked)
 		}
-		if !r.single() && len(m.pending) != len(m.c.pending) {
-			r.t.Errorf("consumer %d: %d pending, expected %d", m.c.ID, len(m.c.pending), len(m.pending))
+		if !r.single() && len(m.pending) != m.c.pending.len() {
+			r.t.Errorf("consumer %d: %d pending, expected %d", m.c.ID, m.c.pending.len(), len(m.pending))
 		}
 	}
 	for _, m := range r.gone {

@@ -250,13 +250,13 @@ func (s *subscription) remove(c *Consumer) {
 	if s.share.turn == c {
 		s.share.turn = nil
 	}
-	demand := len(c.pending) > 0 || s.single() || s.keys != nil // else its going changes nothing for the others
-	for p, e := range c.pending {
+	demand := c.pending.len() > 0 || s.single() || s.keys != nil // else its going changes nothing for the others
+	for p, e := range c.pending.all() {
 		s.putBack(p, waitingItem{hash: e.hash})
 		s.letGo(e.hash)
 	}
 	s.unack(c, c.unacked)
-	clear(c.pending)
+	c.pending.clear()
 	if s.keys != nil {
 		s.keys.leave(c)
 	}
