@@ -44,9 +44,8 @@ func TestLastAnswerArrives(t *testing.T) {
 			if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 				t.Fatalf("want the end, got %v", err)
 			}
-			if n := h.closed.Load(); n != h.opened.Load() {
-				t.Fatalf("%d opened, %d closed, though the answer is written", h.opened.Load(), n)
-			}
+			// The end reaches the client a moment before the loop says so.
+			within(t, "closed, as the answer is written", func() bool { return h.closed.Load() == h.opened.Load() })
 			_ = c.Close()
 		}
 		within(t, "nothing left", func() bool { return r.group.Conns() == 0 })
