@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"geminga/pkg/ledger"
 	"geminga/rpc/bookiepb"
@@ -66,7 +65,7 @@ func TestEntryIsLostEverywhere(t *testing.T) {
 		c.ready(id) // it serves
 	}
 	for _, r := range readers {
-		if n := gauged(t, r, "geminga.bookie.unreadable.groups"); n != 1 {
+		if n := counted(t, r, "geminga.bookie.unreadable.groups"); n != 1 {
 			t.Errorf("the metric says %d", n)
 		}
 	}
@@ -84,22 +83,4 @@ func TestEntryIsLostEverywhere(t *testing.T) {
 	for _, id := range ids {
 		c.eventually(id+" lacks nothing any more", func() bool { return c.nodes[id].Unreadable() == nil })
 	}
-}
-
-func gauged(t *testing.T, reader metric.Reader, name string) (n int64) {
-	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			if data, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == name {
-				for _, p := range data.DataPoints {
-					n += p.Value
-				}
-			}
-		}
-	}
-	return n
 }

@@ -71,6 +71,7 @@ func TestScrubTellsOfDamage(t *testing.T) {
 	c.want(c.execute(1, command(testAppend(7, 1, n, "goes on"))), bookiepb.Code_OK, n)
 }
 
+// counted returns what a counter or a gauge says, all its attributes together.
 func counted(t *testing.T, reader metric.Reader, name string) (sum int64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -79,10 +80,18 @@ func counted(t *testing.T, reader metric.Reader, name string) (sum int64) {
 	}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			if data, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {
-				for _, p := range data.DataPoints {
-					sum += p.Value
-				}
+			if m.Name != name {
+				continue
+			}
+			var points []metricdata.DataPoint[int64]
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				points = data.DataPoints
+			case metricdata.Gauge[int64]:
+				points = data.DataPoints
+			}
+			for _, p := range points {
+				sum += p.Value
 			}
 		}
 	}
