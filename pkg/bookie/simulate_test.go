@@ -54,6 +54,7 @@ type sim struct {
 	ports   map[string]*simListener
 	damaged string // the only bookie whose files are ever damaged
 	conn    *conns // of writers and readers
+	said    simLog // by the bookies
 
 	mu      sync.Mutex
 	ledgers []*simLedger
@@ -143,6 +144,7 @@ func (s *sim) begin(id string) {
 	s.ports[id] = s.net.listen(id)
 	o := s.options(b, s.ports[id])
 	o.AdvertisedAddress, o.Dial = b.addr, s.net.dialer(id)
+	o.Logger = s.said.logger()
 	var err error
 	if b.Bookie, err = Open(context.Background(), o); err != nil {
 		s.t.Fatalf("%s does not start: %v", id, err)
@@ -207,7 +209,7 @@ func (s *sim) soon(what string, state func() string, cond func() bool) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	s.t.Fatalf("did not come true in five minutes without faults: %s\n%s", what, state())
+	s.t.Fatalf("did not come true in five minutes without faults: %s\n%s\n%s", what, state(), s.said.last())
 }
 
 // simFaults end with the network whole and the disks well, but perhaps with bookies that have ended.

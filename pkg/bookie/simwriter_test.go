@@ -395,6 +395,7 @@ func (s *sim) replicas(l *simLedger) string {
 			got, code := s.readFrom(s.t.Context(), s.client(nil, simAddr(id).String()), l, 0, int(st.Last))
 			fmt.Fprintf(&b, "; reads say %v, %d entries, serves %t, log [%d, %d], raft applied %d of %d, missing %d", code, len(got), g.fill.serves(),
 				g.store.group.FirstIndex(), g.store.group.LastIndex(), g.raft.AppliedIndex(), g.raft.LastIndex(), g.fill.missing.Load())
+			fmt.Fprintf(&b, "; %s in term %d, silent %t, health %v", g.raft.State(), g.raft.CurrentTerm(), g.transport.silent.Load(), g.health.err())
 			lacks, _, err := g.lacks()
 			at, ferr := g.fsm.find(l.id, 0)
 			_, berr := g.store.body(at.run)
