@@ -1,10 +1,12 @@
 package bookie
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"geminga/pkg/journal"
 	"geminga/rpc/bookiepb"
 )
 
@@ -95,4 +97,39 @@ func TestDamagedBlockOfALayerIsMended(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replica whose journal cannot say what it has lost begins with a snapshot of the leader, in a term above that of all
+// others. The leader counts it for less than that snapshot, has compacted what would come next, and so offers the same
+// snapshot again, in its older term. It has to hear of the newer term by that: nothing is written meanwhile.
+func TestReplicaOfALaterTermIsLed(t *testing.T) {
+	c, victim, want := compacted(t, true)
+	want = append(want, c.write(7, 20, 5)...)
+	leader := c.leader(1)
+	c.compact(leader)
+	other := ""
+	for id := range c.nodes {
+		if id != victim && id != leader {
+			other = id
+		}
+	}
+	b := c.nodes[victim]
+	snaps, err := openSnapshotStore(b.disk, snapshotDir(b.data, 1), testLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.nodes[other].links.fetchSnapshot(t.Context(), leader, 1, 0, snaps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.edit(victim, func(g *journal.Group) {
+		if err := errors.Join(g.Reset(got.Index), g.SetStable([]byte(bootstrapKey), []byte{1})); err != nil {
+			t.Fatal(err)
+		}
+		c.setTerm(g, c.nodes[leader].groups.get(1).raft.CurrentTerm()+1)
+	})
+	c.start(victim, nil)
+	c.serves(victim, 7, want)
+	c.whole(victim)
+	c.eventually("a leader leads the replica", func() bool { return c.nodes[victim].groups.get(1).leader() != "" })
 }

@@ -52,3 +52,29 @@ func TestStrip(t *testing.T) {
 		})
 	}
 }
+
+// A snapshot that says nothing new is not taken, and a leader of an older term learns of the newer one from raft.
+func TestCovered(t *testing.T) {
+	const term, applied = 5, 100
+	for _, c := range []struct {
+		name        string
+		term, index uint64
+		raft, fails bool
+	}{
+		{"new", 5, 101, true, false},
+		{"new, of an older term", 4, 101, true, false},
+		{"known", 5, 100, false, false},
+		{"known, of an older term", 4, 100, true, false},
+		{"long known, of an older term", 4, 7, true, false},
+		{"known, of a newer term", 6, 100, false, true},
+	} {
+		tr := &transport{progress: func() (uint64, uint64) { return term, applied }, health: newHealth(nil)}
+		resp, err := tr.covered(&raft.InstallSnapshotRequest{Term: c.term, LastLogIndex: c.index})
+		if (err != nil) != c.fails || (resp == nil && err == nil) != c.raft {
+			t.Errorf("%s: %+v, %v", c.name, resp, err)
+		}
+		if resp != nil && (!resp.Success || resp.Term != term) {
+			t.Errorf("%s: %+v", c.name, resp)
+		}
+	}
+}

@@ -161,16 +161,18 @@ func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args
 }
 
 // covered answers for a snapshot that says nothing new: one that was long on its way. Raft would take it and go back to
-// it, and not find the log that it compacted since. Nil: let raft see it.
+// it, and not find the log that it compacted since. Nil: let raft see it. That is so for a leader of an older term, too,
+// which has to hear of the newer one: it may have nothing else to send than this snapshot, again and again, while this
+// replica refuses its heartbeats.
 func (t *transport) covered(req *raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error) {
 	if t.progress == nil {
 		return nil, nil
 	}
 	term, applied := t.progress()
 	switch {
-	case req.LastLogIndex > applied:
+	case req.LastLogIndex > applied, req.Term < term:
 		return nil, nil
-	case req.Term != term:
+	case req.Term > term: // its heartbeats bring the term
 		return nil, fmt.Errorf("group %d has applied %d, beyond a snapshot of %d", t.group, applied, req.LastLogIndex)
 	}
 	return &raft.InstallSnapshotResponse{RPCHeader: req.RPCHeader, Term: term, Success: true}, t.mayspeak()
