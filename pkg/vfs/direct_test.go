@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"unsafe"
 )
 
 // TestDirectWritesAreSeen writes a file in pieces of all kinds, with and past the page cache, while readers keep its pages
@@ -110,5 +111,24 @@ func TestDirectWriteAfterRename(t *testing.T) {
 	}
 	if len(read(t, disk, filepath.Join(dir, "a"))) != 0 {
 		t.Fatal("the file with the old name was written to")
+	}
+}
+
+// TestAligned: memory begins where a direct write may, and a large piece of it where a large page does.
+func TestAligned(t *testing.T) {
+	for _, n := range []int{1, DirectAlign, 4096, hugePage - 1, hugePage, 3*hugePage + 5} {
+		align := DirectAlign
+		if n >= hugePage {
+			align = hugePage
+		}
+		b := Aligned(n)
+		if len(b) != n || cap(b) != n || uintptr(unsafe.Pointer(&b[0]))%uintptr(align) != 0 {
+			t.Errorf("%d bytes: %d of %d at %p", n, len(b), cap(b), &b[0])
+		}
+		for _, c := range b {
+			if c != 0 {
+				t.Fatalf("%d bytes are not zero", n)
+			}
+		}
 	}
 }
