@@ -33,6 +33,7 @@ type Bookie struct {
 
 	listener net.Listener
 	server   *grpc.Server
+	lanes    *lanes
 	lock     io.Closer
 	journal  *journal.Journal
 	book     *addressBook
@@ -169,11 +170,13 @@ func (b *Bookie) listen() error {
 }
 
 func (b *Bookie) serve() {
-	b.server = grpc.NewServer(append(bookiepb.ServerOptions(),
+	service := &raftService{links: b.links, find: b.transport, group: b.groups.get, opts: b.opts.Raft}
+	b.lanes = newLanes(service.exchange, b.log)
+	b.server = grpc.NewServer(append(bookiepb.ServerOptions(), grpc.Creds(b.lanes),
 		grpc.ChainUnaryInterceptor(b.checkUnary), grpc.ChainStreamInterceptor(b.checkStream))...)
 	bookiepb.RegisterBookieServer(b.server, &bookieService{b: b})
 	bookiepb.RegisterMetadataServer(b.server, &metadataService{b: b})
-	bookiepb.RegisterRaftServer(b.server, &raftService{links: b.links, find: b.transport, group: b.groups.get, opts: b.opts.Raft})
+	bookiepb.RegisterRaftServer(b.server, service)
 	b.work.start(func() {
 		if err := b.server.Serve(b.listener); err != nil && b.ctx.Err() == nil {
 			b.fail(fmt.Errorf("listener failed: %w", err))
@@ -210,6 +213,7 @@ func (b *Bookie) halt() {
 	select {
 	case <-b.health.failed:
 		b.server.Stop()
+		b.lanes.stop()
 	case <-b.ctx.Done(): // close does it
 	}
 }
@@ -268,6 +272,7 @@ func (b *Bookie) close(ctx context.Context) error {
 	}
 	if b.server != nil {
 		b.server.Stop() // closes the listener
+		b.lanes.stop()
 	} else if b.listener != nil {
 		_ = b.listener.Close() // nothing was accepted
 	}

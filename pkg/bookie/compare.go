@@ -221,7 +221,7 @@ func (ls *links) compare(ctx context.Context, peer string, group ledger.GroupID,
 	}
 	md, err := stream.Header()
 	if err == nil {
-		err = ls.checkPeer(md, peer)
+		err = ls.checkPeer(identityIn(md), peer)
 	}
 	if err != nil {
 		return opinion{err: err}

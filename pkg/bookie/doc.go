@@ -2,9 +2,9 @@
 // keeps everything in one journal. cmd/bookied opens one; the one-process mode opens it in the broker's process.
 //
 //	broker                                     other bookies
-//	  │ Append stream per group, Read, Execute       │ Exchange: all groups of a pair, two lanes
+//	  │ Append stream per group, Read, Execute       │ two lanes: calls of Raft, all groups of a pair
 //	  ▼                                              ▼
-//	bookieService ── check commands, checksums   raftService ──▶ transport of the group
+//	bookieService ── check commands, checksums   lanes ─▶ raftService ──▶ transport of the group
 //	  │                                              │
 //	  ▼                                              ▼
 //	proposer ──── many streams, one proposal ──▶ hashicorp/raft ──▶ transport ──▶ link ──▶ other bookies
@@ -68,7 +68,7 @@
 //     the replica first and then lies to it, which is safe only because nothing that a failed replica says is sent
 //     (health, TestFailedReplicaIsSilent).
 //   - raft counts the entries of a message, not their bytes: MaxAppendEntries × the largest proposal must fit a message
-//     (Options.Validate, TestFaultsThatPass). Such messages have a stream of their own (lane, TestLargeCallDelaysNoOther).
+//     (Options.Validate, TestFaultsThatPass). Such messages have a connection of their own (lane, TestLargeCallDelaysNoOther).
 //   - raft may drop a future when it stops, so nobody waits for one without another way out, and the goroutines that do
 //     are not awaited.
 //   - The library transfers leadership at shutdown only: a transfer that is interrupted leaves it refusing proposals. A lead

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -242,17 +243,22 @@ func TestStrangersAreRefused(t *testing.T) {
 		"wrong instance":  {clusterID: "test", bookieID: "a", instance: "i"},
 	} {
 		raftClient := bookiepb.NewRaftClient(c.conn("a"))
-		stream, err := raftClient.Exchange(id.outgoing(t.Context()))
+		conn, err := net.Dial("tcp", a.Address())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = stream.Send(&bookiepb.RaftRequest{Group: 1, ClusterId: "test", Body: &bookiepb.RaftRequest_AppendEntries{
+		defer conn.Close()
+		lane := bookiepb.NewLane(conn)
+		if hello, err := lane.Call(id.hello()); err == nil && hello.GetError() == "" {
+			t.Errorf("%s: %v %v", name, hello, err)
+		}
+		err = errors.Join(lane.PutRequest(&bookiepb.RaftRequest{Group: 1, ClusterId: "test", Body: &bookiepb.RaftRequest_AppendEntries{
 			AppendEntries: &bookiepb.AppendEntries{
 				Header: &bookiepb.RaftHeader{ProtocolVersion: 3, Id: []byte(id.bookieID), Addr: []byte(id.bookieID)}, Term: term + 100,
 			},
-		}}) // the answer tells
-		if resp, err := stream.Recv(); status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("%s: %v %v", name, resp, err)
+		}}), lane.Flush()) // the other end may be closed by now
+		if resp, rerr := lane.ReadResponse(); rerr == nil {
+			t.Errorf("%s: %v, after %v", name, resp, err)
 		}
 		snapshot, err := raftClient.InstallSnapshot(id.outgoing(t.Context()))
 		if err != nil {

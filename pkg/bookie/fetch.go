@@ -94,7 +94,7 @@ func (ls *links) fetch(ctx context.Context, peer string, group ledger.GroupID, w
 	}
 	head, err := stream.Header()
 	if err == nil {
-		err = ls.checkPeer(head, peer)
+		err = ls.checkPeer(identityIn(head), peer)
 	}
 	bytes := int64(0)
 	for i := 0; i < len(want) && err == nil; i++ {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-// links holds the streams to the other bookies: two for each, made at the first call.
+// links holds the connections to the other bookies for calls of Raft: two for each, made at the first call.
 type links struct {
 	self  identity
 	book  *addressBook
@@ -30,7 +31,7 @@ type links struct {
 	refused complaints        // peers that were
 	rooms   rooms             // what peers say of their disks
 	full    func() bool       // what they are told of this one
-	lost    func(peer string) // a stream that was good broke; does not block
+	lost    func(peer string) // a connection that was good broke; does not block
 
 	mu     sync.Mutex
 	byLane map[lane]*link
@@ -39,16 +40,15 @@ type links struct {
 // bulkMessage is the size from which a message travels on the bulk lane.
 const bulkMessage = 256 << 10
 
-// lane names one of the two streams to a peer. What is large has one of its own: a follower of one group that catches
-// up with calls of tens of MiB must not delay the heartbeats and votes of all other groups behind them. The two share
-// a connection, whose frames take turns. Raft does not need the order of calls; every call had a goroutine of its own
-// at the other end anyway.
+// lane names one of the two connections to a peer. What is large has one of its own: a follower of one group that catches
+// up with calls of tens of MiB must not delay the heartbeats and votes of all other groups behind them. Raft does not need
+// the order of calls; every call has a goroutine of its own at the other end anyway.
 type lane struct {
 	peer string
 	bulk bool
 }
 
-// laneFor chooses the stream for a call.
+// laneFor chooses the connection for a call.
 func laneFor(peer string, req *bookiepb.RaftRequest) lane {
 	size := 0
 	for _, e := range req.GetAppendEntries().GetEntries() {
@@ -83,8 +83,8 @@ func (ls *links) close() {
 	ls.wg.Wait()
 }
 
-// link is one lane to a peer: a stream that carries the calls of all groups. One goroutine sends, one receives; calls are
-// matched with their answers by id.
+// link is one lane to a peer, which carries the calls of all groups. One goroutine sends, one receives; calls are matched
+// with their answers by id.
 type link struct {
 	owner *links
 	peer  string
@@ -98,7 +98,7 @@ type link struct {
 // linkCall is one call on its way.
 type linkCall struct {
 	req    *bookiepb.RaftRequest
-	answer chan *bookiepb.RaftResponse // holds one; nil: the stream broke
+	answer chan *bookiepb.RaftResponse // holds one; nil: the connection broke
 }
 
 // call sends a request and waits for its answer. While the link is down it waits for it to come back: an election
@@ -133,7 +133,7 @@ func (l *link) call(req *bookiepb.RaftRequest, timeout time.Duration, closed <-c
 	}
 }
 
-// run keeps a stream open until the bookie closes.
+// run keeps a connection open until the bookie closes.
 func (l *link) run() {
 	const least, most = 50 * time.Millisecond, 2 * time.Second
 	wait := least
@@ -155,42 +155,102 @@ func (l *link) run() {
 	}
 }
 
-// session opens one stream and sends until it breaks. good says whether the peer had answered as it should.
+// session makes one connection and sends until it breaks. good says whether the peer had answered as it should.
 func (l *link) session() (good bool, err error) {
 	ctx, cancel := context.WithCancel(l.owner.ctx)
 	defer cancel()
-	conn, err := l.conn()
+	conn, lane, err := l.connect(ctx)
 	if err != nil {
 		return false, err
 	}
-	stream, err := bookiepb.NewRaftClient(conn).Exchange(l.owner.self.outgoing(ctx))
-	if err != nil {
-		return false, err
-	}
-	// A listener that accepts and never answers must not hold the link: calls would wait for it one by one.
-	timer := time.AfterFunc(5*time.Second, cancel)
-	head, err := stream.Header()
-	if err == nil {
-		err = l.owner.checkPeer(head, l.peer)
-	}
-	timer.Stop()
-	if err != nil {
-		return false, err
-	}
+	defer conn.Close() //nolint:errcheck // nothing follows from it
 	l.owner.log.Debug("link to bookie is up", "peer", l.peer)
+	silence := time.AfterFunc(laneSilence, func() { _ = conn.Close() })
+	defer silence.Stop()
 	broken := make(chan error, 1)
-	l.owner.wg.Go(func() { broken <- l.receive(stream) })
+	l.owner.wg.Go(func() {
+		broken <- l.receive(lane, silence)
+		_ = conn.Close() // a write that waits for room ends, too
+	})
 	defer l.dropPending()
+	ping := time.NewTicker(lanePing)
+	defer ping.Stop()
 	for {
 		select {
 		case c := <-l.out:
-			l.remember(c)
-			if err := stream.Send(c.req); err != nil {
-				cancel()
-				return true, <-broken
-			}
+			l.put(lane, c)
+		case <-ping.C:
+			lane.PutPing()
 		case err := <-broken:
 			return true, err
+		}
+		l.gather(lane)
+		if lane.Flush() != nil {
+			_ = conn.Close() // receive says why
+			return true, <-broken
+		}
+	}
+}
+
+const (
+	// lanePing is how often a bookie pings those that it has a lane to.
+	lanePing = 5 * time.Second
+	// laneSilence is after how long without an answer to a ping the caller takes a lane for broken, and without a ping
+	// the other end.
+	laneSilence = 20 * time.Second
+	// laneGreeting bounds dialling and the two hellos, each.
+	laneGreeting = 5 * time.Second
+	// laneBurst is how many bytes are gathered from calls that wait before they are sent.
+	laneBurst = 256 << 10
+)
+
+// connect makes a lane that ends with ctx.
+func (l *link) connect(ctx context.Context) (net.Conn, *bookiepb.Lane, error) {
+	addr, ok := l.owner.book.address(l.peer)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: address of bookie %q is not known", errUnavailable, l.peer)
+	}
+	dialing, cancel := context.WithTimeout(ctx, laneGreeting)
+	conn, err := l.owner.conns.dial(dialing, addr)
+	cancel()
+	if err != nil {
+		return nil, nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	// A listener that accepts and never answers must not hold the link: calls would wait for it one by one.
+	timer := time.AfterFunc(laneGreeting, func() { _ = conn.Close() })
+	defer timer.Stop()
+	lane := bookiepb.NewLane(conn)
+	hello, err := lane.Call(l.owner.self.hello())
+	if err == nil && hello.GetError() != "" {
+		err = fmt.Errorf("%s refuses us: %s", l.peer, hello.GetError())
+	}
+	if err == nil {
+		err = l.owner.checkPeer(identityOf(hello), l.peer)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, lane, nil
+}
+
+// put adds a call to what is sent next. One that cannot be sent fails alone.
+func (l *link) put(lane *bookiepb.Lane, c *linkCall) {
+	l.remember(c)
+	if err := lane.PutRequest(c.req); err != nil {
+		l.answer(c.req.Id, &bookiepb.RaftResponse{Error: err.Error()})
+	}
+}
+
+// gather adds the calls that wait already.
+func (l *link) gather(lane *bookiepb.Lane) {
+	for lane.Buffered() < laneBurst {
+		select {
+		case c := <-l.out:
+			l.put(lane, c)
+		default:
+			return
 		}
 	}
 }
@@ -203,11 +263,15 @@ func (l *link) conn() (*grpc.ClientConn, error) {
 	return l.owner.conns.get(addr)
 }
 
-func (l *link) receive(stream grpc.BidiStreamingClient[bookiepb.RaftRequest, bookiepb.RaftResponse]) error {
+func (l *link) receive(lane *bookiepb.Lane, silence *time.Timer) error {
 	for {
-		resp, err := stream.Recv()
+		resp, err := lane.ReadResponse()
 		if err != nil {
 			return err
+		}
+		silence.Reset(laneSilence)
+		if resp == nil {
+			continue // the answer to a ping
 		}
 		l.owner.rooms.heard(l.peer, resp.GetFull(), time.Now())
 		l.answer(resp.GetId(), resp)
@@ -289,7 +353,7 @@ func (l *link) sendSnapshot(ctx context.Context, group ledger.GroupID, args *raf
 		return nil, err
 	}
 	if head, herr := stream.Header(); herr == nil {
-		err = l.owner.checkPeer(head, l.peer)
+		err = l.owner.checkPeer(identityIn(head), l.peer)
 	}
 	return resp, err
 }
@@ -309,27 +373,40 @@ func (id identity) pairs() metadata.MD {
 	return metadata.Pairs(bookiepb.ClusterHeader, id.clusterID, fromKey, id.bookieID, instanceKey, id.instance)
 }
 
-// checkPeer compares what a peer says of itself with what the cluster knows. A bookie whose disk was wiped comes back
-// under its id with another instance: it has forgotten its votes and its entries, and must not be counted. One that is
-// not registered here yet is refused too, and tries again: raft itself would take entries from anybody.
-func (ls *links) checkPeer(md metadata.MD, want string) error {
+// hello is what it says on a lane.
+func (id identity) hello() *bookiepb.RaftHello {
+	return &bookiepb.RaftHello{ClusterId: id.clusterID, BookieId: id.bookieID, Instance: id.instance}
+}
+
+func identityOf(h *bookiepb.RaftHello) identity {
+	return identity{clusterID: h.GetClusterId(), bookieID: h.GetBookieId(), instance: h.GetInstance()}
+}
+
+// identityIn is what the metadata of a stream says.
+func identityIn(md metadata.MD) identity {
 	get := func(key string) string {
 		if v := md.Get(key); len(v) == 1 {
 			return v[0]
 		}
 		return ""
 	}
-	id, instance := get(fromKey), get(instanceKey)
+	return identity{clusterID: get(bookiepb.ClusterHeader), bookieID: get(fromKey), instance: get(instanceKey)}
+}
+
+// checkPeer compares what a peer says of itself with what the cluster knows. A bookie whose disk was wiped comes back
+// under its id with another instance: it has forgotten its votes and its entries, and must not be counted. One that is
+// not registered here yet is refused too, and tries again: raft itself would take entries from anybody.
+func (ls *links) checkPeer(is identity, want string) error {
 	switch {
-	case get(bookiepb.ClusterHeader) != ls.self.clusterID:
-		return fmt.Errorf("%w: peer is of cluster %q, this is %q", ErrWrongCluster, get(bookiepb.ClusterHeader), ls.self.clusterID)
-	case want != "" && id != want:
-		return fmt.Errorf("%w: expected bookie %q, found %q at its address", ErrIdentity, want, id)
-	case !ls.book.known(id):
-		return fmt.Errorf("%w: %q is not registered", errStranger, id)
+	case is.clusterID != ls.self.clusterID:
+		return fmt.Errorf("%w: peer is of cluster %q, this is %q", ErrWrongCluster, is.clusterID, ls.self.clusterID)
+	case want != "" && is.bookieID != want:
+		return fmt.Errorf("%w: expected bookie %q, found %q at its address", ErrIdentity, want, is.bookieID)
+	case !ls.book.known(is.bookieID):
+		return fmt.Errorf("%w: %q is not registered", errStranger, is.bookieID)
 	}
-	if known, ok := ls.book.instance(id); ok && known != instance {
-		return fmt.Errorf("%w: bookie %q is registered as instance %s, this is %s", ErrIdentity, id, known, instance)
+	if known, ok := ls.book.instance(is.bookieID); ok && known != is.instance {
+		return fmt.Errorf("%w: bookie %q is registered as instance %s, this is %s", ErrIdentity, is.bookieID, known, is.instance)
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package bookie
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -13,32 +15,23 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-// slowStream is a server's end of a stream on which large messages arrive only when they are let through.
-type slowStream struct {
-	grpc.ServerStream
+// slowConn is a connection on which large writes wait until they are let through.
+type slowConn struct {
+	net.Conn
 	arriving chan<- struct{}
 	let      <-chan struct{}
 }
 
-func (s *slowStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
-		return err
+func (c *slowConn) Write(p []byte) (int, error) {
+	if len(p) >= bulkMessage {
+		c.arriving <- struct{}{}
+		<-c.let
 	}
-	if req, ok := m.(*bookiepb.RaftRequest); ok && len(req.GetAppendEntries().GetEntries()) > 0 {
-		select {
-		case s.arriving <- struct{}{}:
-		case <-s.Context().Done():
-		}
-		select {
-		case <-s.let:
-		case <-s.Context().Done():
-		}
-	}
-	return nil
+	return c.Conn.Write(p)
 }
 
 // raftPeer serves the raft calls to bookie b for groups 1 and 2, which agree to everything.
-func raftPeer(t *testing.T, intercept grpc.StreamServerInterceptor) Member {
+func raftPeer(t *testing.T) Member {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
 	b := Member{ID: "b", Address: l.Addr().String()}
@@ -60,10 +53,12 @@ func raftPeer(t *testing.T, intercept grpc.StreamServerInterceptor) Member {
 			}
 		}()
 	}
-	server := grpc.NewServer(append(bookiepb.ServerOptions(), grpc.ChainStreamInterceptor(intercept))...)
-	bookiepb.RegisterRaftServer(server, &raftService{
+	service := &raftService{
 		links: links, find: func(id ledger.GroupID) *transport { return groups[id] }, opts: RaftOptions{RPCTimeout: patience},
-	})
+	}
+	lanes := newLanes(service.exchange, slog.New(slog.DiscardHandler))
+	server := grpc.NewServer(append(bookiepb.ServerOptions(), grpc.Creds(lanes))...)
+	bookiepb.RegisterRaftServer(server, service)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -73,6 +68,7 @@ func raftPeer(t *testing.T, intercept grpc.StreamServerInterceptor) Member {
 	}()
 	t.Cleanup(func() {
 		server.Stop()
+		lanes.stop()
 		<-served
 		close(done)
 	})
@@ -97,10 +93,12 @@ func testLinks(t *testing.T, b Member) *links {
 // the same one.
 func TestLargeCallDelaysNoOther(t *testing.T) {
 	arriving, let := make(chan struct{}), make(chan struct{})
-	peer := raftPeer(t, func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		return next(srv, &slowStream{ServerStream: ss, arriving: arriving, let: let})
-	})
+	peer := raftPeer(t)
 	ls := testLinks(t, peer)
+	ls.conns.dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := dialTCP(ctx, addr)
+		return &slowConn{Conn: conn, arriving: arriving, let: let}, err
+	}
 	call := func(group ledger.GroupID, entries ...*raft.Log) error {
 		tr := newTransport(group, ls, newHealth(nil), RaftOptions{RPCTimeout: patience})
 		var resp raft.AppendEntriesResponse

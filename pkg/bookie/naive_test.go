@@ -272,8 +272,10 @@ func asOurs(c *trio, r *replica) {
 		c.t.Fatal(err)
 	}
 	r.raft = n.raft
-	server := grpc.NewServer(bookiepb.ServerOptions()...)
-	bookiepb.RegisterRaftServer(server, &raftService{links: links, find: func(ledger.GroupID) *transport { return n.transport }, opts: o})
+	service := &raftService{links: links, find: func(ledger.GroupID) *transport { return n.transport }, opts: o}
+	lanes := newLanes(service.exchange, log)
+	server := grpc.NewServer(append(bookiepb.ServerOptions(), grpc.Creds(lanes))...)
+	bookiepb.RegisterRaftServer(server, service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(port) }()
 	r.stop = func() {
@@ -282,6 +284,7 @@ func asOurs(c *trio, r *replica) {
 		conns.close()
 		server.Stop()
 		port.kill()
+		lanes.stop()
 		<-served
 	}
 }

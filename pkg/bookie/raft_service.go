@@ -2,9 +2,8 @@ package bookie
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 	"geminga/rpc/bookiepb"
 )
 
-// raftService is the receiving end of transport: it takes the calls of a peer off its stream and gives each to its
+// raftService is the receiving end of transport: it takes the calls of a peer off its lane and gives each to its
 // group. A group that is slow, because its disk is, holds up only the calls to it.
 type raftService struct {
 	bookiepb.UnimplementedRaftServer
@@ -31,53 +30,88 @@ type raftService struct {
 // maxCallsPerPeer bounds the calls of one peer that wait for a group. A leader has at most two out for each group.
 const maxCallsPerPeer = 4096
 
-// Exchange implements bookiepb.RaftServer.
-func (s *raftService) Exchange(stream grpc.BidiStreamingServer[bookiepb.RaftRequest, bookiepb.RaftResponse]) error {
-	if err := s.handshake(stream.Context(), stream.SendHeader); err != nil {
+// exchange serves one lane until it breaks: the other end of link.
+func (s *raftService) exchange(ctx context.Context, conn net.Conn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(laneGreeting, func() { _ = conn.Close() })
+	defer silence.Stop()
+	lane := bookiepb.NewLane(conn)
+	if err := lane.Answer(s.links.self.hello(), func(h *bookiepb.RaftHello) error { return s.judge(identityOf(h)) }); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	answers := make(chan *bookiepb.RaftResponse, 64)
+	answers := make(chan *bookiepb.RaftResponse, 64) // nil: to a ping
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel() // before the wait: the calls under way end by it
 	wg.Go(func() {
-		for {
-			select {
-			case resp := <-answers:
-				if stream.Send(resp) != nil {
-					cancel() // and Recv fails too: the stream is broken
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
+		if respond(ctx, lane, answers) != nil {
+			cancel()
+			_ = conn.Close() // and reading fails too
 		}
 	})
+	give := func(resp *bookiepb.RaftResponse) {
+		select {
+		case answers <- resp:
+		case <-ctx.Done():
+		}
+	}
 	room := make(chan struct{}, maxCallsPerPeer)
 	for {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+		silence.Reset(laneSilence)
+		req, err := lane.ReadRequest()
 		if err != nil {
 			return err
+		}
+		if req == nil {
+			give(nil)
+			continue
 		}
 		select {
 		case room <- struct{}{}:
 		default:
-			return status.Error(codes.ResourceExhausted, "too many raft calls wait")
+			return fmt.Errorf("%d raft calls of one peer wait", maxCallsPerPeer)
 		}
 		wg.Go(func() {
 			defer func() { <-room }()
-			resp := s.answer(ctx, req)
-			select {
-			case answers <- resp:
-			case <-ctx.Done():
-			}
+			give(s.answer(ctx, req))
 		})
 	}
+}
+
+// respond sends answers, those that wait together.
+func respond(ctx context.Context, lane *bookiepb.Lane, answers <-chan *bookiepb.RaftResponse) error {
+	for {
+		select {
+		case resp := <-answers:
+			if err := putAnswer(lane, resp); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+		for more := true; more && lane.Buffered() < laneBurst; {
+			select {
+			case resp := <-answers:
+				if err := putAnswer(lane, resp); err != nil {
+					return err
+				}
+			default:
+				more = false
+			}
+		}
+		if err := lane.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+func putAnswer(lane *bookiepb.Lane, resp *bookiepb.RaftResponse) error {
+	if resp == nil {
+		lane.PutPing()
+		return nil
+	}
+	return lane.PutResponse(resp)
 }
 
 func (s *raftService) answer(ctx context.Context, req *bookiepb.RaftRequest) *bookiepb.RaftResponse {
@@ -149,13 +183,19 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 // handshake refuses peers of other clusters and impostors, and says who we are.
 func (s *raftService) handshake(ctx context.Context, send func(metadata.MD) error) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	if err := s.links.checkPeer(md, ""); err != nil {
-		if s.links.refused.due(time.Now(), err.Error()) {
-			s.links.log.Warn("refused a peer; it tries again and again", "error", err)
-		}
+	if err := s.judge(identityIn(md)); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return send(s.links.self.pairs())
+}
+
+// judge says why a peer is refused, if it is.
+func (s *raftService) judge(is identity) error {
+	err := s.links.checkPeer(is, "")
+	if err != nil && s.links.refused.due(time.Now(), err.Error()) {
+		s.links.log.Warn("refused a peer; it tries again and again", "error", err)
+	}
+	return err
 }
 
 // replica greets a peer and returns the replica that its request is for.

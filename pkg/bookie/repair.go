@@ -161,7 +161,7 @@ func (ls *links) fetchSnapshot(ctx context.Context, peer string, id ledger.Group
 	}
 	md, err := stream.Header()
 	if err == nil {
-		err = ls.checkPeer(md, peer)
+		err = ls.checkPeer(identityIn(md), peer)
 	}
 	if err != nil {
 		return none, err

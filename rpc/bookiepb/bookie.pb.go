@@ -1748,7 +1748,76 @@ func (x *FetchResponse) GetMissing() bool {
 	return false
 }
 
-// RaftRequest is one call. Answers carry the same id, in any order.
+// RaftHello is the first message on a lane, in both directions.
+type RaftHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	BookieId      string                 `protobuf:"bytes,2,opt,name=bookie_id,json=bookieId,proto3" json:"bookie_id,omitempty"`
+	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"` // of the answer: why the caller is refused
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftHello) Reset() {
+	*x = RaftHello{}
+	mi := &file_bookie_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftHello) ProtoMessage() {}
+
+func (x *RaftHello) ProtoReflect() protoreflect.Message {
+	mi := &file_bookie_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftHello.ProtoReflect.Descriptor instead.
+func (*RaftHello) Descriptor() ([]byte, []int) {
+	return file_bookie_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RaftHello) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RaftHello) GetBookieId() string {
+	if x != nil {
+		return x.BookieId
+	}
+	return ""
+}
+
+func (x *RaftHello) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *RaftHello) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// RaftRequest is one call on a lane, for any group. Answers carry the same id, in any order.
 type RaftRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1767,7 +1836,7 @@ type RaftRequest struct {
 
 func (x *RaftRequest) Reset() {
 	*x = RaftRequest{}
-	mi := &file_bookie_proto_msgTypes[26]
+	mi := &file_bookie_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1848,7 @@ func (x *RaftRequest) String() string {
 func (*RaftRequest) ProtoMessage() {}
 
 func (x *RaftRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[26]
+	mi := &file_bookie_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1861,7 @@ func (x *RaftRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftRequest.ProtoReflect.Descriptor instead.
 func (*RaftRequest) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{26}
+	return file_bookie_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RaftRequest) GetId() uint64 {
@@ -1906,7 +1975,7 @@ type RaftResponse struct {
 
 func (x *RaftResponse) Reset() {
 	*x = RaftResponse{}
-	mi := &file_bookie_proto_msgTypes[27]
+	mi := &file_bookie_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +1987,7 @@ func (x *RaftResponse) String() string {
 func (*RaftResponse) ProtoMessage() {}
 
 func (x *RaftResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[27]
+	mi := &file_bookie_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2000,7 @@ func (x *RaftResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftResponse.ProtoReflect.Descriptor instead.
 func (*RaftResponse) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{27}
+	return file_bookie_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RaftResponse) GetId() uint64 {
@@ -2052,7 +2121,7 @@ type RaftHeader struct {
 
 func (x *RaftHeader) Reset() {
 	*x = RaftHeader{}
-	mi := &file_bookie_proto_msgTypes[28]
+	mi := &file_bookie_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2133,7 @@ func (x *RaftHeader) String() string {
 func (*RaftHeader) ProtoMessage() {}
 
 func (x *RaftHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[28]
+	mi := &file_bookie_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2146,7 @@ func (x *RaftHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftHeader.ProtoReflect.Descriptor instead.
 func (*RaftHeader) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{28}
+	return file_bookie_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RaftHeader) GetProtocolVersion() int32 {
@@ -2115,7 +2184,7 @@ type RaftLog struct {
 
 func (x *RaftLog) Reset() {
 	*x = RaftLog{}
-	mi := &file_bookie_proto_msgTypes[29]
+	mi := &file_bookie_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2196,7 @@ func (x *RaftLog) String() string {
 func (*RaftLog) ProtoMessage() {}
 
 func (x *RaftLog) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[29]
+	mi := &file_bookie_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2209,7 @@ func (x *RaftLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftLog.ProtoReflect.Descriptor instead.
 func (*RaftLog) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{29}
+	return file_bookie_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RaftLog) GetIndex() uint64 {
@@ -2200,7 +2269,7 @@ type AppendEntries struct {
 
 func (x *AppendEntries) Reset() {
 	*x = AppendEntries{}
-	mi := &file_bookie_proto_msgTypes[30]
+	mi := &file_bookie_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2281,7 @@ func (x *AppendEntries) String() string {
 func (*AppendEntries) ProtoMessage() {}
 
 func (x *AppendEntries) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[30]
+	mi := &file_bookie_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2294,7 @@ func (x *AppendEntries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEntries.ProtoReflect.Descriptor instead.
 func (*AppendEntries) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{30}
+	return file_bookie_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AppendEntries) GetHeader() *RaftHeader {
@@ -2290,7 +2359,7 @@ type AppendEntriesResult struct {
 
 func (x *AppendEntriesResult) Reset() {
 	*x = AppendEntriesResult{}
-	mi := &file_bookie_proto_msgTypes[31]
+	mi := &file_bookie_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2371,7 @@ func (x *AppendEntriesResult) String() string {
 func (*AppendEntriesResult) ProtoMessage() {}
 
 func (x *AppendEntriesResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[31]
+	mi := &file_bookie_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2384,7 @@ func (x *AppendEntriesResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEntriesResult.ProtoReflect.Descriptor instead.
 func (*AppendEntriesResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{31}
+	return file_bookie_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AppendEntriesResult) GetHeader() *RaftHeader {
@@ -2367,7 +2436,7 @@ type RequestVote struct {
 
 func (x *RequestVote) Reset() {
 	*x = RequestVote{}
-	mi := &file_bookie_proto_msgTypes[32]
+	mi := &file_bookie_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2448,7 @@ func (x *RequestVote) String() string {
 func (*RequestVote) ProtoMessage() {}
 
 func (x *RequestVote) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[32]
+	mi := &file_bookie_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2461,7 @@ func (x *RequestVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestVote.ProtoReflect.Descriptor instead.
 func (*RequestVote) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{32}
+	return file_bookie_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RequestVote) GetHeader() *RaftHeader {
@@ -2449,7 +2518,7 @@ type RequestPreVote struct {
 
 func (x *RequestPreVote) Reset() {
 	*x = RequestPreVote{}
-	mi := &file_bookie_proto_msgTypes[33]
+	mi := &file_bookie_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2530,7 @@ func (x *RequestPreVote) String() string {
 func (*RequestPreVote) ProtoMessage() {}
 
 func (x *RequestPreVote) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[33]
+	mi := &file_bookie_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2543,7 @@ func (x *RequestPreVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestPreVote.ProtoReflect.Descriptor instead.
 func (*RequestPreVote) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{33}
+	return file_bookie_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RequestPreVote) GetHeader() *RaftHeader {
@@ -2517,7 +2586,7 @@ type VoteResult struct {
 
 func (x *VoteResult) Reset() {
 	*x = VoteResult{}
-	mi := &file_bookie_proto_msgTypes[34]
+	mi := &file_bookie_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2598,7 @@ func (x *VoteResult) String() string {
 func (*VoteResult) ProtoMessage() {}
 
 func (x *VoteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[34]
+	mi := &file_bookie_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2611,7 @@ func (x *VoteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VoteResult.ProtoReflect.Descriptor instead.
 func (*VoteResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{34}
+	return file_bookie_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VoteResult) GetHeader() *RaftHeader {
@@ -2582,7 +2651,7 @@ type TimeoutNow struct {
 
 func (x *TimeoutNow) Reset() {
 	*x = TimeoutNow{}
-	mi := &file_bookie_proto_msgTypes[35]
+	mi := &file_bookie_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2663,7 @@ func (x *TimeoutNow) String() string {
 func (*TimeoutNow) ProtoMessage() {}
 
 func (x *TimeoutNow) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[35]
+	mi := &file_bookie_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2676,7 @@ func (x *TimeoutNow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutNow.ProtoReflect.Descriptor instead.
 func (*TimeoutNow) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{35}
+	return file_bookie_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TimeoutNow) GetHeader() *RaftHeader {
@@ -2626,7 +2695,7 @@ type TimeoutNowResult struct {
 
 func (x *TimeoutNowResult) Reset() {
 	*x = TimeoutNowResult{}
-	mi := &file_bookie_proto_msgTypes[36]
+	mi := &file_bookie_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2707,7 @@ func (x *TimeoutNowResult) String() string {
 func (*TimeoutNowResult) ProtoMessage() {}
 
 func (x *TimeoutNowResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[36]
+	mi := &file_bookie_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2720,7 @@ func (x *TimeoutNowResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutNowResult.ProtoReflect.Descriptor instead.
 func (*TimeoutNowResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{36}
+	return file_bookie_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TimeoutNowResult) GetHeader() *RaftHeader {
@@ -2674,7 +2743,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_bookie_proto_msgTypes[37]
+	mi := &file_bookie_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2755,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[37]
+	mi := &file_bookie_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2768,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{37}
+	return file_bookie_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapshotChunk) GetGroup() uint32 {
@@ -2748,7 +2817,7 @@ type InstallSnapshotHead struct {
 
 func (x *InstallSnapshotHead) Reset() {
 	*x = InstallSnapshotHead{}
-	mi := &file_bookie_proto_msgTypes[38]
+	mi := &file_bookie_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2829,7 @@ func (x *InstallSnapshotHead) String() string {
 func (*InstallSnapshotHead) ProtoMessage() {}
 
 func (x *InstallSnapshotHead) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[38]
+	mi := &file_bookie_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2842,7 @@ func (x *InstallSnapshotHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallSnapshotHead.ProtoReflect.Descriptor instead.
 func (*InstallSnapshotHead) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{38}
+	return file_bookie_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *InstallSnapshotHead) GetHeader() *RaftHeader {
@@ -2857,7 +2926,7 @@ type SnapshotResult struct {
 
 func (x *SnapshotResult) Reset() {
 	*x = SnapshotResult{}
-	mi := &file_bookie_proto_msgTypes[39]
+	mi := &file_bookie_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +2938,7 @@ func (x *SnapshotResult) String() string {
 func (*SnapshotResult) ProtoMessage() {}
 
 func (x *SnapshotResult) ProtoReflect() protoreflect.Message {
-	mi := &file_bookie_proto_msgTypes[39]
+	mi := &file_bookie_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +2951,7 @@ func (x *SnapshotResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResult.ProtoReflect.Descriptor instead.
 func (*SnapshotResult) Descriptor() ([]byte, []int) {
-	return file_bookie_proto_rawDescGZIP(), []int{39}
+	return file_bookie_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotResult) GetHeader() *RaftHeader {
@@ -3032,7 +3101,13 @@ const file_bookie_proto_rawDesc = "" +
 	"\alengths\x18\x03 \x03(\rR\alengths\"=\n" +
 	"\rFetchResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x18\n" +
-	"\amissing\x18\x02 \x01(\bR\amissing\"\xfb\x02\n" +
+	"\amissing\x18\x02 \x01(\bR\amissing\"y\n" +
+	"\tRaftHello\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tbookie_id\x18\x02 \x01(\tR\bbookieId\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xfb\x02\n" +
 	"\vRaftRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\rR\x05group\x12\x1d\n" +
@@ -3163,9 +3238,8 @@ const file_bookie_proto_rawDesc = "" +
 	"\x03Get\x12\x1d.geminga.bookie.v1.GetRequest\x1a\x1e.geminga.bookie.v1.GetResponse\x12G\n" +
 	"\x04List\x12\x1e.geminga.bookie.v1.ListRequest\x1a\x1f.geminga.bookie.v1.ListResponse\x12M\n" +
 	"\x06Commit\x12 .geminga.bookie.v1.CommitRequest\x1a!.geminga.bookie.v1.CommitResponse\x12L\n" +
-	"\x05Watch\x12\x1f.geminga.bookie.v1.WatchRequest\x1a .geminga.bookie.v1.WatchResponse0\x012\xa5\x03\n" +
-	"\x04Raft\x12O\n" +
-	"\bExchange\x12\x1e.geminga.bookie.v1.RaftRequest\x1a\x1f.geminga.bookie.v1.RaftResponse(\x010\x01\x12V\n" +
+	"\x05Watch\x12\x1f.geminga.bookie.v1.WatchRequest\x1a .geminga.bookie.v1.WatchResponse0\x012\xd4\x02\n" +
+	"\x04Raft\x12V\n" +
 	"\x0fInstallSnapshot\x12 .geminga.bookie.v1.SnapshotChunk\x1a\x1f.geminga.bookie.v1.RaftResponse(\x01\x12L\n" +
 	"\x05Fetch\x12\x1f.geminga.bookie.v1.FetchRequest\x1a .geminga.bookie.v1.FetchResponse0\x01\x12R\n" +
 	"\bSnapshot\x12\".geminga.bookie.v1.SnapshotRequest\x1a .geminga.bookie.v1.SnapshotChunk0\x01\x12R\n" +
@@ -3184,7 +3258,7 @@ func file_bookie_proto_rawDescGZIP() []byte {
 }
 
 var file_bookie_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_bookie_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_bookie_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_bookie_proto_goTypes = []any{
 	(Code)(0),                   // 0: geminga.bookie.v1.Code
 	(*Result)(nil),              // 1: geminga.bookie.v1.Result
@@ -3213,20 +3287,21 @@ var file_bookie_proto_goTypes = []any{
 	(*FetchRequest)(nil),        // 24: geminga.bookie.v1.FetchRequest
 	(*FetchRecord)(nil),         // 25: geminga.bookie.v1.FetchRecord
 	(*FetchResponse)(nil),       // 26: geminga.bookie.v1.FetchResponse
-	(*RaftRequest)(nil),         // 27: geminga.bookie.v1.RaftRequest
-	(*RaftResponse)(nil),        // 28: geminga.bookie.v1.RaftResponse
-	(*RaftHeader)(nil),          // 29: geminga.bookie.v1.RaftHeader
-	(*RaftLog)(nil),             // 30: geminga.bookie.v1.RaftLog
-	(*AppendEntries)(nil),       // 31: geminga.bookie.v1.AppendEntries
-	(*AppendEntriesResult)(nil), // 32: geminga.bookie.v1.AppendEntriesResult
-	(*RequestVote)(nil),         // 33: geminga.bookie.v1.RequestVote
-	(*RequestPreVote)(nil),      // 34: geminga.bookie.v1.RequestPreVote
-	(*VoteResult)(nil),          // 35: geminga.bookie.v1.VoteResult
-	(*TimeoutNow)(nil),          // 36: geminga.bookie.v1.TimeoutNow
-	(*TimeoutNowResult)(nil),    // 37: geminga.bookie.v1.TimeoutNowResult
-	(*SnapshotChunk)(nil),       // 38: geminga.bookie.v1.SnapshotChunk
-	(*InstallSnapshotHead)(nil), // 39: geminga.bookie.v1.InstallSnapshotHead
-	(*SnapshotResult)(nil),      // 40: geminga.bookie.v1.SnapshotResult
+	(*RaftHello)(nil),           // 27: geminga.bookie.v1.RaftHello
+	(*RaftRequest)(nil),         // 28: geminga.bookie.v1.RaftRequest
+	(*RaftResponse)(nil),        // 29: geminga.bookie.v1.RaftResponse
+	(*RaftHeader)(nil),          // 30: geminga.bookie.v1.RaftHeader
+	(*RaftLog)(nil),             // 31: geminga.bookie.v1.RaftLog
+	(*AppendEntries)(nil),       // 32: geminga.bookie.v1.AppendEntries
+	(*AppendEntriesResult)(nil), // 33: geminga.bookie.v1.AppendEntriesResult
+	(*RequestVote)(nil),         // 34: geminga.bookie.v1.RequestVote
+	(*RequestPreVote)(nil),      // 35: geminga.bookie.v1.RequestPreVote
+	(*VoteResult)(nil),          // 36: geminga.bookie.v1.VoteResult
+	(*TimeoutNow)(nil),          // 37: geminga.bookie.v1.TimeoutNow
+	(*TimeoutNowResult)(nil),    // 38: geminga.bookie.v1.TimeoutNowResult
+	(*SnapshotChunk)(nil),       // 39: geminga.bookie.v1.SnapshotChunk
+	(*InstallSnapshotHead)(nil), // 40: geminga.bookie.v1.InstallSnapshotHead
+	(*SnapshotResult)(nil),      // 41: geminga.bookie.v1.SnapshotResult
 }
 var file_bookie_proto_depIdxs = []int32{
 	0,  // 0: geminga.bookie.v1.Result.code:type_name -> geminga.bookie.v1.Code
@@ -3244,26 +3319,26 @@ var file_bookie_proto_depIdxs = []int32{
 	1,  // 12: geminga.bookie.v1.WatchResponse.result:type_name -> geminga.bookie.v1.Result
 	11, // 13: geminga.bookie.v1.Event.item:type_name -> geminga.bookie.v1.Item
 	25, // 14: geminga.bookie.v1.FetchRequest.records:type_name -> geminga.bookie.v1.FetchRecord
-	31, // 15: geminga.bookie.v1.RaftRequest.append_entries:type_name -> geminga.bookie.v1.AppendEntries
-	33, // 16: geminga.bookie.v1.RaftRequest.request_vote:type_name -> geminga.bookie.v1.RequestVote
-	34, // 17: geminga.bookie.v1.RaftRequest.request_pre_vote:type_name -> geminga.bookie.v1.RequestPreVote
-	36, // 18: geminga.bookie.v1.RaftRequest.timeout_now:type_name -> geminga.bookie.v1.TimeoutNow
-	32, // 19: geminga.bookie.v1.RaftResponse.append_entries:type_name -> geminga.bookie.v1.AppendEntriesResult
-	35, // 20: geminga.bookie.v1.RaftResponse.request_vote:type_name -> geminga.bookie.v1.VoteResult
-	35, // 21: geminga.bookie.v1.RaftResponse.request_pre_vote:type_name -> geminga.bookie.v1.VoteResult
-	37, // 22: geminga.bookie.v1.RaftResponse.timeout_now:type_name -> geminga.bookie.v1.TimeoutNowResult
-	40, // 23: geminga.bookie.v1.RaftResponse.install_snapshot:type_name -> geminga.bookie.v1.SnapshotResult
-	29, // 24: geminga.bookie.v1.AppendEntries.header:type_name -> geminga.bookie.v1.RaftHeader
-	30, // 25: geminga.bookie.v1.AppendEntries.entries:type_name -> geminga.bookie.v1.RaftLog
-	29, // 26: geminga.bookie.v1.AppendEntriesResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	29, // 27: geminga.bookie.v1.RequestVote.header:type_name -> geminga.bookie.v1.RaftHeader
-	29, // 28: geminga.bookie.v1.RequestPreVote.header:type_name -> geminga.bookie.v1.RaftHeader
-	29, // 29: geminga.bookie.v1.VoteResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	29, // 30: geminga.bookie.v1.TimeoutNow.header:type_name -> geminga.bookie.v1.RaftHeader
-	29, // 31: geminga.bookie.v1.TimeoutNowResult.header:type_name -> geminga.bookie.v1.RaftHeader
-	39, // 32: geminga.bookie.v1.SnapshotChunk.head:type_name -> geminga.bookie.v1.InstallSnapshotHead
-	29, // 33: geminga.bookie.v1.InstallSnapshotHead.header:type_name -> geminga.bookie.v1.RaftHeader
-	29, // 34: geminga.bookie.v1.SnapshotResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	32, // 15: geminga.bookie.v1.RaftRequest.append_entries:type_name -> geminga.bookie.v1.AppendEntries
+	34, // 16: geminga.bookie.v1.RaftRequest.request_vote:type_name -> geminga.bookie.v1.RequestVote
+	35, // 17: geminga.bookie.v1.RaftRequest.request_pre_vote:type_name -> geminga.bookie.v1.RequestPreVote
+	37, // 18: geminga.bookie.v1.RaftRequest.timeout_now:type_name -> geminga.bookie.v1.TimeoutNow
+	33, // 19: geminga.bookie.v1.RaftResponse.append_entries:type_name -> geminga.bookie.v1.AppendEntriesResult
+	36, // 20: geminga.bookie.v1.RaftResponse.request_vote:type_name -> geminga.bookie.v1.VoteResult
+	36, // 21: geminga.bookie.v1.RaftResponse.request_pre_vote:type_name -> geminga.bookie.v1.VoteResult
+	38, // 22: geminga.bookie.v1.RaftResponse.timeout_now:type_name -> geminga.bookie.v1.TimeoutNowResult
+	41, // 23: geminga.bookie.v1.RaftResponse.install_snapshot:type_name -> geminga.bookie.v1.SnapshotResult
+	30, // 24: geminga.bookie.v1.AppendEntries.header:type_name -> geminga.bookie.v1.RaftHeader
+	31, // 25: geminga.bookie.v1.AppendEntries.entries:type_name -> geminga.bookie.v1.RaftLog
+	30, // 26: geminga.bookie.v1.AppendEntriesResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 27: geminga.bookie.v1.RequestVote.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 28: geminga.bookie.v1.RequestPreVote.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 29: geminga.bookie.v1.VoteResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 30: geminga.bookie.v1.TimeoutNow.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 31: geminga.bookie.v1.TimeoutNowResult.header:type_name -> geminga.bookie.v1.RaftHeader
+	40, // 32: geminga.bookie.v1.SnapshotChunk.head:type_name -> geminga.bookie.v1.InstallSnapshotHead
+	30, // 33: geminga.bookie.v1.InstallSnapshotHead.header:type_name -> geminga.bookie.v1.RaftHeader
+	30, // 34: geminga.bookie.v1.SnapshotResult.header:type_name -> geminga.bookie.v1.RaftHeader
 	2,  // 35: geminga.bookie.v1.Bookie.Append:input_type -> geminga.bookie.v1.AppendRequest
 	4,  // 36: geminga.bookie.v1.Bookie.Execute:input_type -> geminga.bookie.v1.ExecuteRequest
 	6,  // 37: geminga.bookie.v1.Bookie.Read:input_type -> geminga.bookie.v1.ReadRequest
@@ -3272,26 +3347,24 @@ var file_bookie_proto_depIdxs = []int32{
 	14, // 40: geminga.bookie.v1.Metadata.List:input_type -> geminga.bookie.v1.ListRequest
 	16, // 41: geminga.bookie.v1.Metadata.Commit:input_type -> geminga.bookie.v1.CommitRequest
 	18, // 42: geminga.bookie.v1.Metadata.Watch:input_type -> geminga.bookie.v1.WatchRequest
-	27, // 43: geminga.bookie.v1.Raft.Exchange:input_type -> geminga.bookie.v1.RaftRequest
-	38, // 44: geminga.bookie.v1.Raft.InstallSnapshot:input_type -> geminga.bookie.v1.SnapshotChunk
-	24, // 45: geminga.bookie.v1.Raft.Fetch:input_type -> geminga.bookie.v1.FetchRequest
-	23, // 46: geminga.bookie.v1.Raft.Snapshot:input_type -> geminga.bookie.v1.SnapshotRequest
-	21, // 47: geminga.bookie.v1.Raft.Compare:input_type -> geminga.bookie.v1.CompareRequest
-	3,  // 48: geminga.bookie.v1.Bookie.Append:output_type -> geminga.bookie.v1.AppendResponse
-	5,  // 49: geminga.bookie.v1.Bookie.Execute:output_type -> geminga.bookie.v1.ExecuteResponse
-	7,  // 50: geminga.bookie.v1.Bookie.Read:output_type -> geminga.bookie.v1.ReadResponse
-	10, // 51: geminga.bookie.v1.Bookie.Status:output_type -> geminga.bookie.v1.StatusResponse
-	13, // 52: geminga.bookie.v1.Metadata.Get:output_type -> geminga.bookie.v1.GetResponse
-	15, // 53: geminga.bookie.v1.Metadata.List:output_type -> geminga.bookie.v1.ListResponse
-	17, // 54: geminga.bookie.v1.Metadata.Commit:output_type -> geminga.bookie.v1.CommitResponse
-	19, // 55: geminga.bookie.v1.Metadata.Watch:output_type -> geminga.bookie.v1.WatchResponse
-	28, // 56: geminga.bookie.v1.Raft.Exchange:output_type -> geminga.bookie.v1.RaftResponse
-	28, // 57: geminga.bookie.v1.Raft.InstallSnapshot:output_type -> geminga.bookie.v1.RaftResponse
-	26, // 58: geminga.bookie.v1.Raft.Fetch:output_type -> geminga.bookie.v1.FetchResponse
-	38, // 59: geminga.bookie.v1.Raft.Snapshot:output_type -> geminga.bookie.v1.SnapshotChunk
-	22, // 60: geminga.bookie.v1.Raft.Compare:output_type -> geminga.bookie.v1.CompareResponse
-	48, // [48:61] is the sub-list for method output_type
-	35, // [35:48] is the sub-list for method input_type
+	39, // 43: geminga.bookie.v1.Raft.InstallSnapshot:input_type -> geminga.bookie.v1.SnapshotChunk
+	24, // 44: geminga.bookie.v1.Raft.Fetch:input_type -> geminga.bookie.v1.FetchRequest
+	23, // 45: geminga.bookie.v1.Raft.Snapshot:input_type -> geminga.bookie.v1.SnapshotRequest
+	21, // 46: geminga.bookie.v1.Raft.Compare:input_type -> geminga.bookie.v1.CompareRequest
+	3,  // 47: geminga.bookie.v1.Bookie.Append:output_type -> geminga.bookie.v1.AppendResponse
+	5,  // 48: geminga.bookie.v1.Bookie.Execute:output_type -> geminga.bookie.v1.ExecuteResponse
+	7,  // 49: geminga.bookie.v1.Bookie.Read:output_type -> geminga.bookie.v1.ReadResponse
+	10, // 50: geminga.bookie.v1.Bookie.Status:output_type -> geminga.bookie.v1.StatusResponse
+	13, // 51: geminga.bookie.v1.Metadata.Get:output_type -> geminga.bookie.v1.GetResponse
+	15, // 52: geminga.bookie.v1.Metadata.List:output_type -> geminga.bookie.v1.ListResponse
+	17, // 53: geminga.bookie.v1.Metadata.Commit:output_type -> geminga.bookie.v1.CommitResponse
+	19, // 54: geminga.bookie.v1.Metadata.Watch:output_type -> geminga.bookie.v1.WatchResponse
+	29, // 55: geminga.bookie.v1.Raft.InstallSnapshot:output_type -> geminga.bookie.v1.RaftResponse
+	26, // 56: geminga.bookie.v1.Raft.Fetch:output_type -> geminga.bookie.v1.FetchResponse
+	39, // 57: geminga.bookie.v1.Raft.Snapshot:output_type -> geminga.bookie.v1.SnapshotChunk
+	22, // 58: geminga.bookie.v1.Raft.Compare:output_type -> geminga.bookie.v1.CompareResponse
+	47, // [47:59] is the sub-list for method output_type
+	35, // [35:47] is the sub-list for method input_type
 	35, // [35:35] is the sub-list for extension type_name
 	35, // [35:35] is the sub-list for extension extendee
 	0,  // [0:35] is the sub-list for field type_name
@@ -3302,13 +3375,13 @@ func file_bookie_proto_init() {
 	if File_bookie_proto != nil {
 		return
 	}
-	file_bookie_proto_msgTypes[26].OneofWrappers = []any{
+	file_bookie_proto_msgTypes[27].OneofWrappers = []any{
 		(*RaftRequest_AppendEntries)(nil),
 		(*RaftRequest_RequestVote)(nil),
 		(*RaftRequest_RequestPreVote)(nil),
 		(*RaftRequest_TimeoutNow)(nil),
 	}
-	file_bookie_proto_msgTypes[27].OneofWrappers = []any{
+	file_bookie_proto_msgTypes[28].OneofWrappers = []any{
 		(*RaftResponse_AppendEntries)(nil),
 		(*RaftResponse_RequestVote)(nil),
 		(*RaftResponse_RequestPreVote)(nil),
@@ -3321,7 +3394,7 @@ func file_bookie_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bookie_proto_rawDesc), len(file_bookie_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -482,7 +482,6 @@ var Metadata_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Raft_Exchange_FullMethodName        = "/geminga.bookie.v1.Raft/Exchange"
 	Raft_InstallSnapshot_FullMethodName = "/geminga.bookie.v1.Raft/InstallSnapshot"
 	Raft_Fetch_FullMethodName           = "/geminga.bookie.v1.Raft/Fetch"
 	Raft_Snapshot_FullMethodName        = "/geminga.bookie.v1.Raft/Snapshot"
@@ -493,9 +492,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Raft carries the messages of all groups of a pair of bookies over one connection.
+// Raft is what replicas ask one another for, but for the calls of Raft itself, RaftRequest, which travel on lanes: connections
+// of their own to the same port, with messages of this file in frames of their own (decision 027).
 type RaftClient interface {
-	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RaftRequest, RaftResponse], error)
 	InstallSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SnapshotChunk, RaftResponse], error)
 	// Fetch sends what the replica here holds of some records of a group's log: what another replica lacks, which has
 	// applied them. One answer for each record, in the order of the request.
@@ -516,22 +515,9 @@ func NewRaftClient(cc grpc.ClientConnInterface) RaftClient {
 	return &raftClient{cc}
 }
 
-func (c *raftClient) Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RaftRequest, RaftResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[0], Raft_Exchange_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[RaftRequest, RaftResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Raft_ExchangeClient = grpc.BidiStreamingClient[RaftRequest, RaftResponse]
-
 func (c *raftClient) InstallSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SnapshotChunk, RaftResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[1], Raft_InstallSnapshot_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[0], Raft_InstallSnapshot_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -544,7 +530,7 @@ type Raft_InstallSnapshotClient = grpc.ClientStreamingClient[SnapshotChunk, Raft
 
 func (c *raftClient) Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[2], Raft_Fetch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[1], Raft_Fetch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -563,7 +549,7 @@ type Raft_FetchClient = grpc.ServerStreamingClient[FetchResponse]
 
 func (c *raftClient) Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[3], Raft_Snapshot_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[2], Raft_Snapshot_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -582,7 +568,7 @@ type Raft_SnapshotClient = grpc.ServerStreamingClient[SnapshotChunk]
 
 func (c *raftClient) Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompareResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[4], Raft_Compare_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Raft_ServiceDesc.Streams[3], Raft_Compare_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -603,9 +589,9 @@ type Raft_CompareClient = grpc.ServerStreamingClient[CompareResponse]
 // All implementations must embed UnimplementedRaftServer
 // for forward compatibility.
 //
-// Raft carries the messages of all groups of a pair of bookies over one connection.
+// Raft is what replicas ask one another for, but for the calls of Raft itself, RaftRequest, which travel on lanes: connections
+// of their own to the same port, with messages of this file in frames of their own (decision 027).
 type RaftServer interface {
-	Exchange(grpc.BidiStreamingServer[RaftRequest, RaftResponse]) error
 	InstallSnapshot(grpc.ClientStreamingServer[SnapshotChunk, RaftResponse]) error
 	// Fetch sends what the replica here holds of some records of a group's log: what another replica lacks, which has
 	// applied them. One answer for each record, in the order of the request.
@@ -626,9 +612,6 @@ type RaftServer interface {
 // pointer dereference when methods are called.
 type UnimplementedRaftServer struct{}
 
-func (UnimplementedRaftServer) Exchange(grpc.BidiStreamingServer[RaftRequest, RaftResponse]) error {
-	return status.Error(codes.Unimplemented, "method Exchange not implemented")
-}
 func (UnimplementedRaftServer) InstallSnapshot(grpc.ClientStreamingServer[SnapshotChunk, RaftResponse]) error {
 	return status.Error(codes.Unimplemented, "method InstallSnapshot not implemented")
 }
@@ -661,13 +644,6 @@ func RegisterRaftServer(s grpc.ServiceRegistrar, srv RaftServer) {
 	}
 	s.RegisterService(&Raft_ServiceDesc, srv)
 }
-
-func _Raft_Exchange_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(RaftServer).Exchange(&grpc.GenericServerStream[RaftRequest, RaftResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Raft_ExchangeServer = grpc.BidiStreamingServer[RaftRequest, RaftResponse]
 
 func _Raft_InstallSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RaftServer).InstallSnapshot(&grpc.GenericServerStream[SnapshotChunk, RaftResponse]{ServerStream: stream})
@@ -717,12 +693,6 @@ var Raft_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*RaftServer)(nil),
 	Methods:     []grpc.MethodDesc{},
 	Streams: []grpc.StreamDesc{
-		{
-			StreamName:    "Exchange",
-			Handler:       _Raft_Exchange_Handler,
-			ServerStreams: true,
-			ClientStreams: true,
-		},
 		{
 			StreamName:    "InstallSnapshot",
 			Handler:       _Raft_InstallSnapshot_Handler,

@@ -34,11 +34,6 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case outbound:
 		return m.marshalWire(c.pool)
-	case *RaftRequest:
-		if a := m.GetAppendEntries(); len(a.GetEntries()) > 0 {
-			return c.marshalRaftAppend(m, a)
-		}
-		return c.marshalProto(m)
 	case proto.Message:
 		return c.marshalProto(m)
 	}
@@ -70,8 +65,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return m.unmarshalWire(data, c.pool)
 	case *AppendRequest:
 		return unmarshalAppendRequest(data, m)
-	case *RaftRequest:
-		return unmarshalRaftRequest(data, m)
 	case *ReadResponse:
 		return unmarshalReadResponse(data, m)
 	case proto.Message:

@@ -9,7 +9,13 @@
 //	wire ──► AppendRequest, ReadResponse: one fresh buffer that the bytes field aliases (one copy, not two)
 //	wire ──► AppendResults: decoded into a slice that is used again
 //
-// Codec values are stateless and safe for concurrent use. AppendBody and AppendResults belong to one goroutine.
+// The calls of Raft between bookies do not travel by gRPC but on lanes (Lane), which refer to large payloads too:
+//
+//	RaftRequest ──► one buffer for many messages + references to payloads ──► one system call
+//	wire        ──► RaftRequest: one fresh buffer for a message, which all payloads alias (no copy)
+//
+// Codec values are stateless and safe for concurrent use. AppendBody and AppendResults belong to one goroutine, a Lane to
+// one that writes and one that reads.
 //
 // Non-obvious:
 //   - gRPC forgets some buffers when a connection breaks, without freeing them. References to payloads are therefore

@@ -1,73 +1,49 @@
 package bookiepb
 
 import (
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
 // Calls that carry log entries are most of what bookies send to one another, so they are encoded and decoded by hand.
 // The bytes are those of the generated code. What it saves is copies: large payloads are referred to when they are
-// sent, and all payloads alias the one buffer that a received message is gathered in.
+// sent, and all payloads alias the one buffer that a received message was read into.
 
-// marshalRaftAppend lays a call with entries out:
+// appendRaftRequest encodes m behind b, and notes in cuts where payloads belong that are not in b:
 //
-//	chunk  │ call, head │ entry 1, small │ entry 2 without data │          │ entry 3 without … │
-//	refs                                                        │ its data │                   │ …
-//
-// Payloads must not change until gRPC has sent them, which can be after the call has failed. A log's never change.
-func (c codec) marshalRaftAppend(m *RaftRequest, a *AppendEntries) (mem.BufferSlice, error) {
+//	b     │ call, head │ entry 1, small │ entry 2 without data │          │ entry 3 without … │
+//	cuts                                                       │ its data │                   │ …
+func appendRaftRequest(b []byte, cuts []bodyRef, m *RaftRequest) ([]byte, []bodyRef, error) {
+	a := m.GetAppendEntries()
+	if len(a.GetEntries()) == 0 {
+		b, err := proto.MarshalOptions{}.MarshalAppend(b, m)
+		return b, cuts, err
+	}
 	head, err := proto.Marshal(&AppendEntries{
 		Header: a.Header, Term: a.Term, Leader: a.Leader, PrevLogEntry: a.PrevLogEntry, PrevLogTerm: a.PrevLogTerm,
 		LeaderCommitIndex: a.LeaderCommitIndex,
 	})
 	if err != nil {
-		return nil, err
+		return b, cuts, err
 	}
-	sizes := make([]int, len(a.Entries))
-	body, refs := len(head), 0
-	for i, e := range a.Entries {
-		sizes[i] = e.wireSize()
-		body += protowire.SizeTag(6) + protowire.SizeBytes(sizes[i])
-		if len(e.Data) >= RefThreshold {
-			refs += len(e.Data)
-		}
+	body := len(head)
+	for _, e := range a.Entries {
+		body += protowire.SizeTag(6) + protowire.SizeBytes(e.wireSize())
 	}
-	buf := c.pool.Get(64 + len(m.ClusterId) + body - refs) // 64 and more than the four fields before the body take
-	b := appendVarintField((*buf)[:0], 1, m.Id)
+	b = appendVarintField(b, 1, m.Id)
 	b = appendVarintField(b, 2, uint64(m.Group))
 	b = appendBytesField(b, 3, []byte(m.ClusterId))
 	b = protowire.AppendTag(b, 4, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(body))
 	b = append(b, head...)
-	var cuts []bodyRef
-	for i, e := range a.Entries {
+	for _, e := range a.Entries {
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(sizes[i]))
+		b = protowire.AppendVarint(b, uint64(e.wireSize()))
 		if b = e.appendTo(b); len(e.Data) >= RefThreshold {
 			cuts = append(cuts, bodyRef{after: len(b), data: e.Data})
 		}
 	}
-	*buf = b
-	return join(mem.NewBuffer(buf, c.pool), len(b), cuts), nil
-}
-
-// join puts references between the pieces of a buffer, which it takes over.
-func join(whole mem.Buffer, size int, cuts []bodyRef) mem.BufferSlice {
-	if len(cuts) == 0 {
-		return mem.BufferSlice{whole}
-	}
-	defer whole.Free()
-	out := make(mem.BufferSlice, 0, 2*len(cuts)+1)
-	start := 0
-	for _, r := range cuts {
-		out = append(out, whole.Slice(start, r.after), mem.SliceBuffer(r.data))
-		start = r.after
-	}
-	if start < size {
-		out = append(out, whole.Slice(start, size))
-	}
-	return out
+	return b, cuts, nil
 }
 
 // wireSize is the length of what appendTo appends, and of the data that it leaves away.
@@ -119,10 +95,10 @@ func appendBytesField(b []byte, n protowire.Number, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
 }
 
-// unmarshalRaftRequest lets everything alias one fresh buffer, which then belongs to the receiver.
-func unmarshalRaftRequest(data mem.BufferSlice, m *RaftRequest) error {
+// readRaftRequest lets everything alias b, which then belongs to the receiver.
+func readRaftRequest(b []byte, m *RaftRequest) error {
 	m.Reset()
-	return eachField(data.Materialize(), func(f field) error {
+	return eachField(b, func(f field) error {
 		switch f.number {
 		case 1:
 			m.Id = f.varint
