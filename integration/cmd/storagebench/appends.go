@@ -39,8 +39,8 @@ func (o options) contenders() []contender {
 
 // measureAppends prints a row for each size and number of groups.
 func measureAppends(ctx context.Context, o options, d *disk) error {
-	fmt.Print("\n| entry | groups | bookies, MB/s | batch, KiB | disk ÷ 3, MB/s | of the disk | raft-wal, MB/s | raft-boltdb, MB/s | ÷ raft-wal | ÷ raft-boltdb " +
-		"| the journal alone, MB/s | CPU of bookies, s per million entries | of raft-wal |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| entry | groups | bookies, MB/s | batch, KiB | disk ÷ 3, MB/s | of the disk | fresh files ÷ 3, MB/s | of these | raft-wal, MB/s | raft-boltdb, MB/s | ÷ raft-wal | ÷ raft-boltdb " +
+		"| the journal alone, MB/s | CPU of bookies, s per million entries | of raft-wal |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, n := range o.groups {
 		if err := appendsTo(ctx, o, d, n); err != nil {
 			return fmt.Errorf("%d groups: %w", n, err)
@@ -83,16 +83,20 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 		if err != nil {
 			return err
 		}
-		row(size, n, got, limit/replicas)
+		fresh, err := d.freshRate(got["bookies"].batch(), o.each/3)
+		if err != nil {
+			return err
+		}
+		row(size, n, got, limit/replicas, fresh/replicas)
 	}
 	return nil
 }
 
-func row(size, groups int, got map[string]result, limit float64) {
+func row(size, groups int, got map[string]result, limit, fresh float64) {
 	b, wal, bolt, j := got["bookies"], got["raft-wal"], got["raft-boltdb"], got["journal"]
 	fmt.Printf("| %s | %d |", human(size), groups)
 	for _, v := range []float64{
-		b.rate() / 1e6, float64(b.batch()) / 1024, limit / 1e6, b.rate() / limit, wal.rate() / 1e6, bolt.rate() / 1e6,
+		b.rate() / 1e6, float64(b.batch()) / 1024, limit / 1e6, b.rate() / limit, fresh / 1e6, b.rate() / fresh, wal.rate() / 1e6, bolt.rate() / 1e6,
 		b.rate() / wal.rate(), b.rate() / bolt.rate(), j.rate() / 1e6, b.cpuPerMillion(), wal.cpuPerMillion(),
 	} {
 		if math.IsNaN(v) || math.IsInf(v, 0) || v == 0 { // who did not take part, or gave up

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"path/filepath"
 	"sync/atomic"
@@ -10,10 +11,13 @@ import (
 )
 
 // disk is a file that has been written in full, so that overwriting it needs nothing but the bytes: the best that the
-// disk can do for a log, with the page cache or past it, whichever is faster.
+// disk can do for a log, with the page cache or past it, whichever is faster. A log that grows writes into files that are
+// only allocated, where the file system has to note in addition what has been written: freshRate.
 type disk struct {
 	file  vfs.File
+	dir   string
 	write func([]byte, int64) (int, error)
+	once  bool // each byte is written once
 	at    int64
 	buf   []byte
 }
@@ -25,7 +29,7 @@ func openDisk(dir string) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{file: f, write: f.WriteDirect, buf: make([]byte, 4<<20)}
+	d := &disk{file: f, dir: dir, write: f.WriteDirect, buf: vfs.Aligned(4 << 20)}
 	for i := range d.buf {
 		d.buf[i] = byte(i * 7)
 	}
@@ -63,10 +67,36 @@ func (d *disk) rate(batch int, during time.Duration) (best float64, err error) {
 	return best, nil
 }
 
+// freshRate is the same for files that are allocated and were never written.
+func (d *disk) freshRate(batch int, during time.Duration) (best float64, err error) {
+	for _, direct := range []bool{false, true} {
+		f, err := (vfs.Disk{}).Create(filepath.Join(d.dir, "fresh"))
+		if err != nil {
+			return 0, err
+		}
+		fresh := &disk{file: f, write: f.WriteAt, once: true, buf: d.buf}
+		if direct {
+			fresh.write = f.WriteDirect
+		}
+		if err = f.Preallocate(diskFile); err == nil {
+			err = f.Sync()
+		}
+		var rate float64
+		if err == nil {
+			rate, err = fresh.rateOf(batch, during/2)
+		}
+		if err = errors.Join(err, f.Close(), vfs.Disk{}.Remove(filepath.Join(d.dir, "fresh"))); err != nil {
+			return 0, err
+		}
+		best = max(best, rate)
+	}
+	return best, nil
+}
+
 func (d *disk) rateOf(batch int, during time.Duration) (float64, error) {
 	batch = min((batch+511)/512*512, len(d.buf))
 	written, start := 0, time.Now()
-	for time.Since(start) < during {
+	for time.Since(start) < during && !(d.once && d.at+int64(batch) > diskFile) {
 		if err := d.put(batch); err != nil {
 			return 0, err
 		}
