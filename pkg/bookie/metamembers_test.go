@@ -276,3 +276,41 @@ func TestChangeBearsTheSilent(t *testing.T) {
 		t.Error("the one that is left beside the leader is to go, and that passes")
 	}
 }
+
+// A replica is forgotten once it is durable that there need not be one, whatever fails on the way: a bookie that still
+// believes to be a member and finds nothing there does not start.
+func TestSeatIsGivenUpBeforeItIsForgotten(t *testing.T) {
+	for n := int64(1); ; n++ {
+		fs, dir := vfs.NewInject(vfs.NewMem()), t.TempDir()
+		if err := fs.MkdirAll("/data"); err != nil {
+			t.Fatal(err)
+		}
+		bolt := filepath.Join(dir, boltFile)
+		if err := os.WriteFile(bolt, []byte("a log"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := &seat{b: &Bookie{opts: Options{FS: fs, DataDir: "/data", MetadataDir: dir}}}
+		if err := s.become(seatHeld, 1); err != nil {
+			t.Fatal(err)
+		}
+		fault := fs.FailIf(vfs.Nth(n, func(vfs.Op) bool { return true }), nil)
+		err := s.vacate(2)
+		fs.Heal()
+		now, rerr := readSeat(fs, "/data", &clusterJSON{})
+		if rerr != nil {
+			t.Fatal(rerr)
+		}
+		if _, serr := os.Stat(bolt); os.IsNotExist(serr) != (err == nil) || serr != nil && now.State != seatLeft {
+			t.Errorf("operation %d fails: %v, state %q, log: %v", n, err, now.State, serr)
+		}
+		select {
+		case <-fault.Reached():
+			continue
+		default:
+		}
+		if err != nil || n < 5 {
+			t.Errorf("nothing failed at operation %d: %v", n, err)
+		}
+		return
+	}
+}

@@ -230,12 +230,20 @@ func (s *seat) leave(g *metaGroup, version int64) error {
 		return err
 	}
 	s.group.Store(nil)
-	err := g.close(context.Background())
-	if err = errors.Join(err, s.become(seatLeft, version), forgetMetadata(s.b.opts.MetadataDir)); err != nil {
+	if err := errors.Join(g.close(context.Background()), s.vacate(version)); err != nil {
 		return err
 	}
 	s.b.log.Info("the metadata group has moved away and is forgotten here")
 	return nil
+}
+
+// vacate removes what is left of a replica, once it is durable that there need not be one: a bookie that believes to hold a
+// seat, and finds nothing there, does not start any more.
+func (s *seat) vacate(version int64) error {
+	if err := s.become(seatLeft, version); err != nil {
+		return err
+	}
+	return forgetMetadata(s.b.opts.MetadataDir)
 }
 
 // forgetMetadata removes what openMetaGroup makes. The directory itself may be a volume.
