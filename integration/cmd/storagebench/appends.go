@@ -29,7 +29,7 @@ func (o options) contenders() []contender {
 		}
 	}
 	all := []contender{
-		{"bookies", func(ctx context.Context, dir string, n int) (engine, error) { return startBookies(ctx, dir, n) }},
+		{"bookies", func(ctx context.Context, dir string, n int) (engine, error) { return startBookies(ctx, dir, n, o.recycled) }},
 		{"journal", onStores(journalStores)},
 		{"raft-wal", onStores(walStores)},
 		{"raft-boltdb", onStores(boltStores)},

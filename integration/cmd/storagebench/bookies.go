@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"geminga/pkg/bookie"
+	"geminga/pkg/vfs"
 	"geminga/rpc/bookiepb"
 )
 
@@ -36,7 +37,7 @@ type place struct {
 }
 
 // startBookies returns when at least n groups have ready leaders.
-func startBookies(ctx context.Context, dir string, n int) (b *bookies, err error) {
+func startBookies(ctx context.Context, dir string, n int, recycled bool) (b *bookies, err error) {
 	b = &bookies{fs: newCountingFS()}
 	defer func() {
 		if err != nil {
@@ -58,6 +59,11 @@ func startBookies(ctx context.Context, dir string, n int) (b *bookies, err error
 		if _, err := bookie.Init(bookie.InitOptions{DataDir: data, BookieID: m.ID, ClusterID: "bench", Metadata: members}); err != nil {
 			return b, err
 		}
+		if recycled {
+			if err := writeSpares(filepath.Join(data, "journal")); err != nil {
+				return b, err
+			}
+		}
 		b.opts = append(b.opts, bookie.Options{
 			DataDir: data, FS: b.fs, Listener: listeners[i], ListenAddress: m.Address, LedgerGroupsPerBookie: (n + replicas - 1) / replicas,
 		})
@@ -73,6 +79,28 @@ func startBookies(ctx context.Context, dir string, n int) (b *bookies, err error
 		b.conns = append(b.conns, conn)
 	}
 	return b, b.await(ctx, n)
+}
+
+// writeSpares puts files beside a journal's that were written in full, as those of segments that have been given up.
+func writeSpares(dir string) error {
+	const spares, size = 4, 128 << 20 // what a journal keeps, of its default length
+	if err := (vfs.Disk{}).MkdirAll(dir); err != nil {
+		return err
+	}
+	zeros := vfs.Aligned(4 << 20)
+	for i := range spares {
+		f, err := vfs.Disk{}.Create(filepath.Join(dir, fmt.Sprintf("%012d.spare", i+1)))
+		if err != nil {
+			return err
+		}
+		for at := int64(0); err == nil && at < size; at += int64(len(zeros)) {
+			_, err = f.WriteDirect(zeros, at)
+		}
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restart opens a bookie that does not run.

@@ -33,16 +33,17 @@ import (
 )
 
 type options struct {
-	dir     string
-	sizes   []int
-	groups  []int
-	each    time.Duration
-	command int
-	window  int
-	parts   string
-	engines string
-	profile string
-	limit   time.Duration
+	dir      string
+	sizes    []int
+	groups   []int
+	each     time.Duration
+	command  int
+	window   int
+	parts    string
+	engines  string
+	profile  string
+	recycled bool // journals begin with files that were written before
+	limit    time.Duration
 }
 
 func main() {
@@ -55,6 +56,7 @@ func main() {
 	flag.IntVar(&o.window, "window", 2<<20, "unanswered bytes of a group")
 	flag.StringVar(&o.parts, "parts", "append,latency,read,memory", "what to measure")
 	flag.StringVar(&o.engines, "engines", "bookies,journal,raft-wal,raft-boltdb", "who appends; the bookies always")
+	flag.BoolVar(&o.recycled, "recycled", false, "the bookies' journals begin with four files each that were written before, as where ledgers are deleted while others grow: enough for the first figure of each number of groups")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of everything to this file")
 	flag.DurationVar(&o.limit, "limit", 8*time.Minute, "time for all of it")
 	flag.Parse()

@@ -73,7 +73,7 @@ func measureMemory(ctx context.Context, o options, _ *disk) error {
 // withBookies starts bookies in a directory for f, and removes it.
 func withBookies(ctx context.Context, dir string, groups int, f func(*bookies) error) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b, err := startBookies(ctx, dir, groups)
+	b, err := startBookies(ctx, dir, groups, false)
 	if err != nil {
 		return err
 	}
