@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -175,4 +176,52 @@ func TestLanesStop(t *testing.T) {
 		}
 	}
 	ls.stop()
+}
+
+// A call that nobody waits for any more is forgotten, whatever ended the wait.
+func TestCallsAreForgotten(t *testing.T) {
+	for name, closes := range map[string]bool{"time is up": false, "its replica closes": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newSimNet()
+				defer lanesOn(n, "b", func(_ context.Context, conn net.Conn) error {
+					lane := bookiepb.NewLane(conn)
+					err := lane.Answer(&bookiepb.RaftHello{ClusterId: "test", BookieId: "b"}, func(*bookiepb.RaftHello) error { return nil })
+					for err == nil {
+						_, err = lane.ReadRequest()
+					}
+					return err
+				})()
+				ls := testLinks(t, Member{ID: "b", Address: "b:1"})
+				ls.conns.dial = n.dialer("a")
+				closed := make(chan struct{})
+				if closes {
+					time.AfterFunc(time.Second, func() { close(closed) })
+				}
+				l := ls.get(lane{peer: "b"})
+				if resp, err := l.call(&bookiepb.RaftRequest{Group: 1}, 3*time.Second, closed); err == nil {
+					t.Errorf("%v", resp)
+				}
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if l.nextID != 1 || len(l.pending) != 0 {
+					t.Errorf("%d calls were sent, %d are not forgotten", l.nextID, len(l.pending))
+				}
+			})
+		})
+	}
+}
+
+// What an error says cannot end a lane, on which other groups' calls are answered, too.
+func TestAnswerCanBeEncoded(t *testing.T) {
+	tr := newTransport(1, testLinks(t, Member{ID: "b", Address: "b:1"}), newHealth(nil), RaftOptions{RPCTimeout: time.Second})
+	tr.health.fail(errors.New("file \xff is damaged"))
+	service := &raftService{links: tr.links, find: func(ledger.GroupID) *transport { return tr }}
+	resp := service.answer(t.Context(), &bookiepb.RaftRequest{Id: 1, Group: 1, ClusterId: "test", Body: &bookiepb.RaftRequest_TimeoutNow{TimeoutNow: &bookiepb.TimeoutNow{}}})
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	if err := bookiepb.NewLane(here).PutResponse(resp); err != nil || !strings.Contains(resp.GetError(), "is damaged") {
+		t.Errorf("%v: %v", resp, err)
+	}
 }

@@ -127,6 +127,7 @@ func (l *link) call(req *bookiepb.RaftRequest, timeout time.Duration, closed <-c
 		l.forget(c)
 		return nil, fmt.Errorf("%s gave no answer for %s", l.peer, timeout)
 	case <-closed:
+		l.forget(c)
 		return nil, errStopped
 	case <-l.owner.ctx.Done():
 		return nil, errStopped

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func (s *raftService) answer(ctx context.Context, req *bookiepb.RaftRequest) *bo
 	out := &bookiepb.RaftResponse{Id: req.GetId(), Full: s.links.full()}
 	result, err := s.serve(ctx, req)
 	if err != nil {
-		out.Error = err.Error()
+		out.Error = strings.ToValidUTF8(err.Error(), "?") // or it could not be encoded, and took the lane with it
 		return out
 	}
 	responseToPB(result, out)

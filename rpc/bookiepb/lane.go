@@ -20,6 +20,7 @@ const (
 	laneRead  = 64 << 10 // bytes of one read, unless a message wants more
 	laneKeep  = 1 << 20  // bytes of the write buffer that outlive a flush
 	laneTrust = 4 << 20  // up to this size a message's length is believed before its bytes have come
+	laneHello = 4 << 10  // bytes of a hello, which anybody may send
 )
 
 // ErrTooLarge: a message is larger than MaxMessageSize, or its frame says so.
@@ -78,7 +79,7 @@ func (l *Lane) greet(self *RaftHello, judge func(*RaftHello) error) (*RaftHello,
 			return nil, err
 		}
 	}
-	b, err := l.read()
+	b, err := l.read(laneHello)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func (l *Lane) gather() error {
 
 // ReadRequest returns the next call, nil for a ping. What it returns owns its memory.
 func (l *Lane) ReadRequest() (*RaftRequest, error) {
-	b, err := l.read()
+	b, err := l.read(MaxMessageSize)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (l *Lane) ReadRequest() (*RaftRequest, error) {
 
 // ReadResponse returns the next answer, nil for a ping's.
 func (l *Lane) ReadResponse() (*RaftResponse, error) {
-	b, err := l.read()
+	b, err := l.read(MaxMessageSize)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -202,8 +203,8 @@ func (l *Lane) ReadResponse() (*RaftResponse, error) {
 	return m, proto.Unmarshal(b, m)
 }
 
-// read returns the next message in memory of its own, nil for a ping.
-func (l *Lane) read() ([]byte, error) {
+// read returns the next message, of limit bytes at most, in memory of its own, nil for a ping.
+func (l *Lane) read(limit uint32) ([]byte, error) {
 	if _, err := io.ReadFull(l.in, l.head[:]); err != nil {
 		return nil, err
 	}
@@ -211,7 +212,7 @@ func (l *Lane) read() ([]byte, error) {
 	switch {
 	case n == 0:
 		return nil, nil
-	case n > MaxMessageSize:
+	case n > limit:
 		return nil, fmt.Errorf("%w: a frame of %d bytes", ErrTooLarge, n)
 	case n > laneTrust:
 		return l.readLarge(int(n))

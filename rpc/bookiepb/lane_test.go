@@ -156,6 +156,24 @@ func TestLaneRefuses(t *testing.T) {
 	}
 }
 
+// TestLaneHelloIsSmall: nobody gets memory for a hello that says it is large.
+func TestLaneHelloIsSmall(t *testing.T) {
+	for _, n := range []uint32{laneHello + 1, laneTrust, MaxMessageSize, 1<<32 - 1} {
+		head := string(binary.LittleEndian.AppendUint32(nil, n))
+		lane := NewLane(strangeConn(LaneMagic + head))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := lane.Answer(&RaftHello{}, func(*RaftHello) error { return nil })
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, ErrTooLarge) || after.TotalAlloc-before.TotalAlloc > laneHello {
+			t.Errorf("%d bytes: %v, %d were allocated", n, err, after.TotalAlloc-before.TotalAlloc)
+		}
+		if _, err := NewLane(strangeConn(head)).Call(&RaftHello{BookieId: "a"}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%d bytes in answer: %v", n, err)
+		}
+	}
+}
+
 // strangeConn is a connection from which only this comes.
 type strange struct {
 	net.Conn
