@@ -225,3 +225,30 @@ func TestAnswerCanBeEncoded(t *testing.T) {
 		t.Errorf("%v: %v", resp, err)
 	}
 }
+
+// Somebody who connects and says nothing, or not enough, does not keep a bookie from closing.
+func TestSilentStrangersDoNotKeepABookie(t *testing.T) {
+	for _, said := range []string{"", bookiepb.LaneMagic[:1], bookiepb.LaneMagic, "PRI * HTTP"} {
+		t.Run(said, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newSimNet()
+				service := &raftService{links: testLinks(t, Member{ID: "b", Address: "b:1"})}
+				stop := lanesOn(n, "b", service.exchange)
+				conn, err := n.dialer("a")(t.Context(), "b:1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := conn.Write([]byte(said)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				start := time.Now()
+				stop()
+				if took := time.Since(start); took > bookiepb.Greeting {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}

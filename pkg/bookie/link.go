@@ -200,7 +200,7 @@ const (
 	// the other end.
 	laneSilence = 20 * time.Second
 	// laneGreeting bounds dialling and the two hellos, each.
-	laneGreeting = 5 * time.Second
+	laneGreeting = bookiepb.Greeting
 	// laneBurst is how many bytes are gathered from calls that wait before they are sent.
 	laneBurst = 256 << 10
 )

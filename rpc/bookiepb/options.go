@@ -11,6 +11,9 @@ import (
 // MaxMessageSize bounds a message in both directions. Everything that is sent is kept well below it.
 const MaxMessageSize = 64 << 20
 
+// Greeting is how long a connection may take to say what it is. A server that stops waits for it as well.
+const Greeting = 5 * time.Second
+
 // Keys of the request metadata.
 const (
 	// GroupHeader names the group of an append stream, in decimal.
@@ -61,6 +64,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: serverPermits, PermitWithoutStream: true,
 		}),
+		grpc.ConnectionTimeout(Greeting), // gRPC's own is two minutes
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: serverPingTimeout}),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
