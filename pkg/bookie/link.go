@@ -164,7 +164,7 @@ func (l *link) session() (good bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing follows from it
+	defer conn.Close()
 	l.owner.log.Debug("link to bookie is up", "peer", l.peer)
 	silence := time.AfterFunc(laneSilence, func() { _ = conn.Close() })
 	defer silence.Stop()

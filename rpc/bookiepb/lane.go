@@ -23,7 +23,7 @@ const (
 	laneHello = 4 << 10  // bytes of a hello, which anybody may send
 )
 
-// ErrTooLarge: a message is larger than MaxMessageSize, or its frame says so.
+// ErrTooLarge says that a message is larger than it may be, or that its frame says so.
 var ErrTooLarge = errors.New("bookiepb: message too large")
 
 // Lane is one end of a connection that carries the calls of Raft (RaftRequest) one way and their answers (RaftResponse) the
@@ -96,7 +96,7 @@ func (l *Lane) greet(self *RaftHello, judge func(*RaftHello) error) (*RaftHello,
 	return other, errors.Join(err, l.put(self), l.Flush())
 }
 
-// PutRequest adds a call to what the next Flush sends. Its payloads must not change until then. ErrTooLarge: it was left
+// PutRequest adds a call to what the next Flush sends. Its payloads must not change until then. ErrTooLarge says that it was left
 // out, and the lane is as before.
 func (l *Lane) PutRequest(m *RaftRequest) (err error) {
 	return l.frame(func() error {

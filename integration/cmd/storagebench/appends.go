@@ -29,7 +29,9 @@ func (o options) contenders() []contender {
 		}
 	}
 	all := []contender{
-		{"bookies", func(ctx context.Context, dir string, n int) (engine, error) { return startBookies(ctx, dir, n, o.recycled) }},
+		{"bookies", func(ctx context.Context, dir string, n int) (engine, error) {
+			return startBookies(ctx, dir, n, o.recycled)
+		}},
 		{"journal", onStores(journalStores)},
 		{"raft-wal", onStores(walStores)},
 		{"raft-boltdb", onStores(boltStores)},
@@ -79,11 +81,7 @@ func appendsTo(ctx context.Context, o options, d *disk, n int) (err error) {
 				got[c.name] = result{}
 			}
 		}
-		limit, err := d.rate(got["bookies"].batch(), o.each/3)
-		if err != nil {
-			return err
-		}
-		fresh, err := d.freshRate(got["bookies"].batch(), o.each/3)
+		limit, fresh, err := d.limits(got["bookies"].batch(), o.each/3)
 		if err != nil {
 			return err
 		}

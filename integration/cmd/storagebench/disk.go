@@ -67,6 +67,14 @@ func (d *disk) rate(batch int, during time.Duration) (best float64, err error) {
 	return best, nil
 }
 
+// limits are rate and freshRate.
+func (d *disk) limits(batch int, during time.Duration) (written, fresh float64, err error) {
+	if written, err = d.rate(batch, during); err == nil {
+		fresh, err = d.freshRate(batch, during)
+	}
+	return written, fresh, err
+}
+
 // freshRate is the same for files that are allocated and were never written.
 func (d *disk) freshRate(batch int, during time.Duration) (best float64, err error) {
 	for _, direct := range []bool{false, true} {
@@ -96,7 +104,7 @@ func (d *disk) freshRate(batch int, during time.Duration) (best float64, err err
 func (d *disk) rateOf(batch int, during time.Duration) (float64, error) {
 	batch = min((batch+511)/512*512, len(d.buf))
 	written, start := 0, time.Now()
-	for time.Since(start) < during && !(d.once && d.at+int64(batch) > diskFile) {
+	for time.Since(start) < during && (!d.once || d.at+int64(batch) <= diskFile) {
 		if err := d.put(batch); err != nil {
 			return 0, err
 		}
