@@ -84,3 +84,28 @@ func TestEntryIsLostEverywhere(t *testing.T) {
 		c.eventually(id+" lacks nothing any more", func() bool { return c.nodes[id].Unreadable() == nil })
 	}
 }
+
+// The only replica of a group, without any snapshot that can be read, is lost with the group's state: the bookie says so,
+// also after another start, takes nothing for the group, and begins no empty one.
+func TestGroupIsLost(t *testing.T) {
+	c, _ := lonely(t)
+	c.stop("a")
+	if n := c.rot("a", fileSuffix, -1); n != snapshotKept {
+		t.Fatalf("%d snapshots", n)
+	}
+	for range 2 {
+		c.start("a", nil)
+		c.eventually("it is known", func() bool { return c.nodes["a"].Unreadable() != nil })
+		if err := c.nodes["a"].Unreadable(); !errors.Is(err, ledger.ErrUnreadable) || !strings.Contains(err.Error(), "group 1 cannot be opened: there is no other replica") {
+			t.Error(err)
+		}
+		if n := c.nodes["a"].groups.unreadableGroups(); n != 1 {
+			t.Errorf("%d groups", n)
+		}
+		if _, res := c.read("a", &bookiepb.ReadRequest{Group: 1, Ledger: 7, First: 0, Confirmed: 39}); res.GetCode() != bookiepb.Code_NO_GROUP {
+			t.Errorf("a read says %v", res)
+		}
+		c.want(c.executeAt("a", 1, ledger.Command{Op: ledger.OpCreate, Ledger: 10, Epoch: 1}), bookiepb.Code_NO_GROUP, -1)
+		c.stop("a")
+	}
+}
