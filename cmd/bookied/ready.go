@@ -40,7 +40,7 @@ func lacks(st *bookiepb.StatusResponse) error {
 				g.GetGroup(), strings.Join(g.GetReplicas(), ", "))
 		}
 	}
-	return errors.New("waits for the metadata: to be registered there, and to be told of its ledger groups")
+	return errors.New("no ledger group is open here: it waits for the metadata, to be registered there and to be told of its groups, or they cannot be opened")
 }
 
 // announce writes the ready line once the metadata answers and the groups have leaders, and until then, now and then,
