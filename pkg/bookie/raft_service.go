@@ -171,14 +171,26 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 		responseToPB(known, out)
 		return stream.SendAndClose(out)
 	}
-	reader := &chunkReader{recv: stream.Recv, chunk: first.GetData()}
-	result, err := t.serve(stream.Context(), head, reader, s.opts.SnapshotTimeout)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	reader := &chunkReader{recv: s.prompt(stream.Recv, cancel), chunk: first.GetData()}
+	result, err := t.serve(ctx, head, reader, s.opts.SnapshotTimeout)
 	if err != nil {
 		out.Error = err.Error()
 	} else {
 		responseToPB(result, out)
 	}
 	return stream.SendAndClose(out)
+}
+
+// prompt gives a snapshot up when its next chunk is waited for as long as any call may take. Raft reads a snapshot in its
+// main loop, where it neither votes nor hears of another leader meanwhile: a leader that lost its power half-way would
+// cost the group its quorum until the connection is found to be dead.
+func (s *raftService) prompt(recv func() (*bookiepb.SnapshotChunk, error), give func()) func() (*bookiepb.SnapshotChunk, error) {
+	return func() (*bookiepb.SnapshotChunk, error) {
+		defer time.AfterFunc(s.opts.RPCTimeout, give).Stop()
+		return recv()
+	}
 }
 
 // handshake refuses peers of other clusters and impostors, and says who we are.

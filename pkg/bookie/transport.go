@@ -148,6 +148,13 @@ func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args
 	}
 	ctx, cancel := context.WithTimeout(t.links.ctx, t.snapshots)
 	defer cancel()
+	go func() { // ends with the call: raft's shutdown waits for it, and the peer may read nothing
+		select {
+		case <-t.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	m, err := t.links.get(lane{peer: string(id)}).sendSnapshot(ctx, t.group, args, data)
 	if err != nil {
 		return err
