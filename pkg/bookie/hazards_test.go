@@ -23,6 +23,7 @@ import (
 //	#503, #614             nobody succeeds a leader whose disk hangs          TestHungDiskOfTheLeader, TestDeadlineStore
 //	#612                   a follower gets no entries any more                TestFrozenFollower, TestNoPipeline, TestFaultsThatPass/frozen_follower
 //	#696                   an interrupted transfer leaves proposals refused   TestFailedYieldLeavesNothing
+//	no issue               a full disk behind a cut tail: nothing is taken    TestFullDiskBehindACutTail
 
 // slowLog holds up the writing of entries.
 type slowLog struct {

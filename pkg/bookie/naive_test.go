@@ -413,3 +413,46 @@ func TestFrozenFollower(t *testing.T) {
 		})
 	})
 }
+
+// A replica comes back with a tail that was never committed, and its disk is full just when the leader's entries take the
+// tail's place. The library has cut its log then and still believes that it ends where the tail ended: it refuses whatever
+// comes, for ever. Ours writes nothing else before the entries are there.
+func TestFullDiskBehindACutTail(t *testing.T) {
+	const full = 7 // calls that are refused
+	cut := func(t *testing.T, start func(*trio, *replica), addresses func(string) raft.ServerAddress) *trio {
+		c := newTrio(t, start, addresses)
+		for _, id := range []string{"a", "c"} {
+			if err := c.all[id].setTerm(9); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := c.all["b"]
+		if err := errors.Join(b.log.StoreLogs(testLogs(2, 60, 2)), b.setTerm(2)); err != nil {
+			t.Fatal(err)
+		}
+		b.log.refuse.Store(full)
+		c.run("a", "c")
+		c.apply(20)
+		c.start(c, b)
+		return c
+	}
+	t.Run("library", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := cut(t, asItComes, simAddress)
+			defer c.stopAll()
+			if c.comesTrue(time.Minute, c.follows) {
+				t.Fatal("the library has no such hazard any more: what is done about it may go")
+			}
+		})
+	})
+	t.Run("ours", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := cut(t, asOurs, ownAddress)
+			defer c.stopAll()
+			c.within(time.Minute, "b follows", c.follows)
+			if n := c.all["b"].log.refused.Load(); n != full {
+				t.Errorf("%d calls were refused", n)
+			}
+		})
+	})
+}

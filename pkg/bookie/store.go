@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -206,11 +207,13 @@ func decodeUint64(key string, v []byte) (uint64, error) {
 // and nothing raft says gets out.
 //
 // A full disk is different: nothing was written, and it may pass. A refused append makes a leader step down; a term
-// that cannot be kept waits until it can.
+// that cannot be kept waits until it can. So do entries that take the place of others, which are gone already: raft would
+// believe that its log ends where it ended before, and take nothing more from any leader.
 type guardedStore struct {
 	store
 	health *health
 	stop   <-chan struct{} // the replica is closing
+	cut    atomic.Uint64   // the first index of the last range that was deleted and not written again
 }
 
 // GetLog implements raft.LogStore. A damaged entry reads as one that does nothing; the machine of a failed replica
@@ -230,12 +233,30 @@ func (s *guardedStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raf
 
 // StoreLogs implements raft.LogStore.
 func (s *guardedStore) StoreLogs(logs []*raft.Log) error {
-	return s.write(func() error { return s.store.StoreLogs(logs) })
+	for {
+		err := s.write(func() error { return s.store.StoreLogs(logs) })
+		if err == nil {
+			s.cut.Store(0)
+		}
+		if !errors.Is(err, journal.ErrNoSpace) || len(logs) == 0 || logs[0].Index != s.cut.Load() {
+			return err
+		}
+		s.awaitSpace(err)
+	}
 }
 
 // DeleteRange implements raft.LogStore.
 func (s *guardedStore) DeleteRange(lo, hi uint64) error {
-	return s.write(func() error { return s.store.DeleteRange(lo, hi) })
+	err := s.write(func() error { return s.store.DeleteRange(lo, hi) })
+	if err == nil {
+		// The end of the log may be cut while the beginning is compacted, and only the former is written again.
+		for was := s.cut.Load(); lo > was; was = s.cut.Load() {
+			if s.cut.CompareAndSwap(was, lo) {
+				break
+			}
+		}
+	}
+	return err
 }
 
 // Set implements raft.StableStore.
@@ -266,14 +287,19 @@ func (s *guardedStore) keep(f func() error) error {
 		if !errors.Is(err, journal.ErrNoSpace) {
 			return nil
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-s.health.failed:
-		case <-s.stop:
-			s.health.fail(fmt.Errorf("%w: %w", ErrStore, err)) // closing: it is not to speak any more
-		}
+		s.awaitSpace(err)
 	}
 	return nil
+}
+
+// awaitSpace is between two tries of what raft cannot go on without.
+func (s *guardedStore) awaitSpace(err error) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-s.health.failed:
+	case <-s.stop:
+		s.health.fail(fmt.Errorf("%w: %w", ErrStore, err)) // closing: it is not to speak any more
+	}
 }
 
 // deadlineStore gives a store that may hang a deadline. After the first miss it takes no writes any more: the one that
