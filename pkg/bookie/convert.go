@@ -51,14 +51,12 @@ func appendFromPB(m *bookiepb.AppendEntries) (*raft.AppendEntriesRequest, error)
 	}
 	logs := make([]raft.Log, len(m.Entries))
 	a.Entries = make([]*raft.Log, len(m.Entries))
+	next := m.GetPrevLogEntry() + 1
 	for i, l := range m.Entries {
-		// Raft panics on a log type that it does not know, when it applies the entry: on every replica at once.
-		if l.GetType() > uint32(raft.LogConfiguration) {
-			return nil, fmt.Errorf("log entry %d has unknown type %d", l.GetIndex(), l.GetType())
+		if err := checkEntry(l, next); err != nil {
+			return nil, err
 		}
-		if i > 0 && l.GetIndex() != m.Entries[i-1].GetIndex()+1 {
-			return nil, fmt.Errorf("log entry %d follows %d", l.GetIndex(), m.Entries[i-1].GetIndex())
-		}
+		next++
 		e := &logs[i]
 		e.Index, e.Term, e.Type, e.Data, e.Extensions = l.GetIndex(), l.GetTerm(), raft.LogType(l.GetType()), l.GetData(), l.GetExtensions()
 		if n := l.GetAppendedAtNanos(); n != 0 {
@@ -67,6 +65,34 @@ func appendFromPB(m *bookiepb.AppendEntries) (*raft.AppendEntriesRequest, error)
 		a.Entries[i] = e
 	}
 	return a, nil
+}
+
+// checkEntry refuses what raft would not survive: it panics on a log type that it does not know when it applies the entry, on
+// every replica at once, and on a configuration that it cannot decode when the entry is durable already, so that the bookie
+// would not start again either. The journal would make room for an entry that does not follow.
+func checkEntry(l *bookiepb.RaftLog, index uint64) error {
+	switch t := raft.LogType(l.GetType()); {
+	case l.GetIndex() != index:
+		return fmt.Errorf("log entry %d follows %d", l.GetIndex(), index-1)
+	case l.GetType() > uint32(raft.LogConfiguration), t == raft.LogAddPeerDeprecated, t == raft.LogRemovePeerDeprecated:
+		return fmt.Errorf("log entry %d has unknown type %d", l.GetIndex(), l.GetType())
+	case t == raft.LogConfiguration:
+		if err := checkConfiguration(l.GetData()); err != nil {
+			return fmt.Errorf("log entry %d: %w", l.GetIndex(), err)
+		}
+	}
+	return nil
+}
+
+// checkConfiguration says whether raft can decode a configuration, which it does not survive if it cannot.
+func checkConfiguration(b []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("not a configuration: %v", p)
+		}
+	}()
+	raft.DecodeConfiguration(b)
+	return nil
 }
 
 func appendResultToPB(r *raft.AppendEntriesResponse) *bookiepb.AppendEntriesResult {
@@ -116,12 +142,15 @@ func snapshotHeadToPB(a *raft.InstallSnapshotRequest) *bookiepb.InstallSnapshotH
 	}
 }
 
-func snapshotHeadFromPB(m *bookiepb.InstallSnapshotHead) *raft.InstallSnapshotRequest {
+func snapshotHeadFromPB(m *bookiepb.InstallSnapshotHead) (*raft.InstallSnapshotRequest, error) {
+	if err := checkConfiguration(m.GetConfiguration()); err != nil {
+		return nil, fmt.Errorf("snapshot of index %d: %w", m.GetLastLogIndex(), err)
+	}
 	return &raft.InstallSnapshotRequest{
 		RPCHeader: headerFromPB(m.GetHeader()), SnapshotVersion: raft.SnapshotVersion(m.GetSnapshotVersion()),
 		Term: m.GetTerm(), Leader: m.GetLeader(), LastLogIndex: m.GetLastLogIndex(), LastLogTerm: m.GetLastLogTerm(),
 		Peers: m.GetPeers(), Configuration: m.GetConfiguration(), ConfigurationIndex: m.GetConfigurationIndex(), Size: m.GetSize(),
-	}
+	}, nil
 }
 
 // requestFromPB gives raft's form of a call.

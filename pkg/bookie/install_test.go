@@ -22,6 +22,10 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+func anInstall() *raft.InstallSnapshotRequest {
+	return &raft.InstallSnapshotRequest{Term: 1, Configuration: raft.EncodeConfiguration(configurationOf([]string{"a", "b"}))}
+}
+
 // raftOn serves the calls of Raft on a host of a network in memory.
 func raftOn(n *simNet, host string, service bookiepb.RaftServer) (stop func()) {
 	server := grpc.NewServer(append(bookiepb.ServerOptions(), grpc.Creds(insecure.NewCredentials()))...)
@@ -59,7 +63,7 @@ func TestSnapshotOnItsWayEndsWithItsReplica(t *testing.T) {
 		tr := newTransport(1, ls, newHealth(nil), RaftOptions{SnapshotTimeout: time.Hour})
 		sent := make(chan error, 1)
 		go func() {
-			sent <- tr.InstallSnapshot("b", "b", &raft.InstallSnapshotRequest{Term: 1}, &raft.InstallSnapshotResponse{}, zeros{})
+			sent <- tr.InstallSnapshot("b", "b", anInstall(), &raft.InstallSnapshotResponse{}, zeros{})
 		}()
 		time.Sleep(time.Minute)
 		select {
@@ -93,7 +97,7 @@ func TestSnapshotFromALeaderThatIsGone(t *testing.T) {
 		leader := newTransport(1, here, newHealth(nil), o)
 		sent := make(chan error, 1)
 		go func() {
-			sent <- leader.InstallSnapshot("b", "b", &raft.InstallSnapshotRequest{Term: 1}, &raft.InstallSnapshotResponse{}, zeros{})
+			sent <- leader.InstallSnapshot("b", "b", anInstall(), &raft.InstallSnapshotResponse{}, zeros{})
 		}()
 		rpc := <-follower.Consumer() // from here on this is raft's main loop
 		if _, err := io.CopyN(io.Discard, rpc.Reader, 1<<20); err != nil {

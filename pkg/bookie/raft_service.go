@@ -162,8 +162,11 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 		return status.Errorf(codes.NotFound, "no replica of group %d here", first.GetGroup())
 	}
 	out := &bookiepb.RaftResponse{}
-	head := snapshotHeadFromPB(first.GetHead())
-	known, err := t.covered(head)
+	head, err := snapshotHeadFromPB(first.GetHead())
+	var known *raft.InstallSnapshotResponse
+	if err == nil {
+		known, err = t.covered(head)
+	}
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}

@@ -170,7 +170,10 @@ func (ls *links) fetchSnapshot(ctx context.Context, peer string, id ledger.Group
 	if err != nil {
 		return none, err
 	}
-	head := snapshotHeadFromPB(first.GetHead())
+	head, err := snapshotHeadFromPB(first.GetHead())
+	if err != nil {
+		return none, err
+	}
 	if head.LastLogIndex < least {
 		return none, fmt.Errorf("%s sent a snapshot of index %d, not %d", peer, head.LastLogIndex, least)
 	}
