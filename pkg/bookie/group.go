@@ -83,6 +83,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 		id: info.ID, timeout: groupTimeout(self, info.Replicas, d.opts.Raft), fsm: g.fsm,
 		store:     &guardedStore{store: g.store, health: g.health, stop: g.stop},
 		log:       g.store,
+		lagging:   g.store.lagging,
 		snapshots: &lockedSnapshots{SnapshotStore: snaps, log: g.store, diverged: g.health.fail},
 		onReady:   func(leading bool) { d.metrics.leading(leading) },
 	})

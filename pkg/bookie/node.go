@@ -38,6 +38,7 @@ type nodeOptions struct {
 	fsm       raft.FSM
 	store     store
 	log       sizedLog // what is read for followers that lag; nil: they get what raft gives them
+	lagging   *lagging // whom the log is kept for; nil: nobody
 	snapshots raft.SnapshotStore
 	every     uint64 // entries between snapshots, 0: none
 	trailing  uint64 // entries that stay in the log behind a snapshot
@@ -67,6 +68,9 @@ func (n *node) start(links *links, o RaftOptions, no nodeOptions) error {
 	n.id, n.onReady = no.id, no.onReady
 	n.transport = newTransport(no.id, links, n.health, o)
 	n.transport.silent.Store(no.silent)
+	if no.lagging != nil {
+		n.transport.lagging = no.lagging
+	}
 	n.notify = make(chan bool, 8)
 	c := raftConfig(links.self.bookieID, no.timeout, o)
 	c.Logger = newRaftLogger(n.log)

@@ -29,10 +29,11 @@ type journalStore struct {
 	snapshots *snapshotStore
 	committed func() uint64
 	cleared   func() // nil: nobody is to know that the log was emptied
+	lagging   *lagging
 }
 
 func newJournalStore(g *journal.Group, recentBytes int, snaps *snapshotStore, committed func() uint64) journalStore {
-	return journalStore{group: g, recent: &recent{limit: recentBytes}, snapshots: snaps, committed: committed}
+	return journalStore{group: g, recent: &recent{limit: recentBytes}, snapshots: snaps, committed: committed, lagging: &lagging{}}
 }
 
 var _ store = journalStore{}
@@ -132,7 +133,8 @@ func (s journalStore) trailing(limit int64) uint64 {
 // DeleteRange implements raft.LogStore.
 //
 //	log          first ├──────────────┤ last
-//	prefix   [min ·····├──── max]     ·          of what a snapshot covers; what the older one does not cover stays
+//	prefix   [min ·····├──── max]     ·          of what a snapshot covers; what the older one does not cover, or a replica
+//	                                             lacks that follows from a snapshot on, stays
 //	all      [min ·····├──────────────┤ max  ┊   behind which a snapshot was installed: nothing joins on to it any more
 //	suffix             ·     [min ────┤··· max]  of what was never committed, so no snapshot covers it
 //	middle             · [min ── max] ·          raft never asks for it
@@ -145,7 +147,7 @@ func (s journalStore) DeleteRange(lo, hi uint64) error {
 	case lo <= first && last < newest.Index:
 		return s.clear(s.committed()) // at once: entries after its end could not be kept while it is there
 	case lo <= first && hi <= newest.Index:
-		hi = min(hi, s.snapshots.floor())
+		hi = s.lagging.least(min(hi, s.snapshots.floor()))
 		s.recent.compacted(hi) // first: nobody may get what is not there any more
 		return s.group.CompactPrefix(hi)
 	case hi >= last:

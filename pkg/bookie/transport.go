@@ -34,7 +34,8 @@ type transport struct {
 	closed    chan struct{}
 	progress  func() (term, applied uint64) // of the replica; nil: not known
 	ahead     atomic.Pointer[ahead]         // nil: calls go as raft makes them
-	silent    atomic.Bool                   // the replica is not asked for its vote, nor to stand for election
+	lagging   *lagging
+	silent    atomic.Bool // the replica is not asked for its vote, nor to stand for election
 }
 
 var (
@@ -46,7 +47,7 @@ func newTransport(group ledger.GroupID, links *links, h *health, o RaftOptions) 
 	return &transport{
 		group: group, self: links.self.bookieID, links: links, health: h,
 		timeout: o.RPCTimeout, snapshots: o.SnapshotTimeout,
-		inbox: make(chan raft.RPC), closed: make(chan struct{}),
+		inbox: make(chan raft.RPC), closed: make(chan struct{}), lagging: &lagging{},
 	}
 }
 
@@ -72,9 +73,15 @@ func (t *transport) DecodePeer(b []byte) raft.ServerAddress { return raft.Server
 
 // AppendEntries implements raft.Transport.
 func (t *transport) AppendEntries(id raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (err error) {
-	a := t.ahead.Load()
+	a, n := t.ahead.Load(), len(args.Entries)
 	a.extend(id, args)
-	defer func() { a.ended(id, args, err == nil && resp.Success) }()
+	defer func() {
+		took := err == nil && resp.Success
+		a.ended(id, args, took)
+		if took && n > 0 {
+			t.lagging.appended(id, args.Entries[len(args.Entries)-1].Index, a != nil && n >= a.full)
+		}
+	}()
 	m, err := t.call(id, &bookiepb.RaftRequest{Body: &bookiepb.RaftRequest_AppendEntries{AppendEntries: appendToPB(args)}})
 	if err != nil {
 		return err
@@ -142,7 +149,9 @@ func (t *transport) timeoutIsOver() *raft.TimeoutNowRequest {
 }
 
 // InstallSnapshot implements raft.Transport, on a stream of its own.
-func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) (err error) {
+	t.lagging.sending(id, args.LastLogIndex, t.snapshots)
+	defer func() { t.lagging.sent(id, args.LastLogIndex, err == nil && resp.Success) }()
 	if err := t.mayspeak(); err != nil {
 		return err
 	}
