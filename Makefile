@@ -11,7 +11,7 @@ SIMULATIONS ?= 500
 DAMAGES  ?= 500
 RUN_DATA ?= data/standalone
 
-.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench pgo sweep cost connections properties mutations simulation damage storage restart stress chaos bookies campaigns clean
+.PHONY: build run cluster test race fuzz integration client-suite client-suite-fast lint gen gen-check conf images bench storage-bench pgo sweep cost connections properties mutations simulation damage storage restart stress chaos bookies bookies-race campaigns clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -pgo=cmd/daemons.pgo -o $(BIN)/ ./cmd/...
@@ -126,6 +126,11 @@ BOOKIE_FULL   ?= 3
 bookies: build ## longer campaign against bookies alone, three and five: kills, pauses, lost and full disks; every copy of every entry is compared; prints the times
 	cd integration && $(GO) test -count=1 -timeout 90m -run TestBookies -v . -bookies.kills $(BOOKIE_KILLS) -bookies.all $(BOOKIE_ALL) \
 		-bookies.pauses $(BOOKIE_PAUSES) -bookies.moves $(BOOKIE_MOVES) -bookies.full $(BOOKIE_FULL)
+
+bookies-race: ## the same at a fifth of the size, with daemons that have the race detector and invariants compiled in
+	$(GO) build -race -tags invariants -o $(BIN)/race/ ./cmd/...
+	cd integration && $(GO) test -count=1 -timeout 90m -run TestBookies -v . -bin ../$(BIN)/race -bookies.kills 20 -bookies.all 4 \
+		-bookies.pauses 1 -bookies.moves 2 -bookies.full 1
 
 campaigns: build ## the integration tests that have larger sizes, in these: deduplication, named producers, delayed messages
 	cd integration && $(GO) test -count=1 -timeout 60m -full -v -run 'TestDeduplication|TestManyNamed|TestDelayed' .
