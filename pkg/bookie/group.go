@@ -112,13 +112,11 @@ func groupTimeout(self string, replicas []string, o RaftOptions) time.Duration {
 // followRecord takes a newer record over: another replica may be the preferred leader now.
 func (g *group) followRecord(info metadata.GroupInfo) {
 	g.record.Store(&info)
-	conf := g.raft.ReloadableConfig()
 	timeout := groupTimeout(g.transport.self, info.Replicas, g.opts.Raft)
-	if conf.ElectionTimeout == timeout {
+	if g.raft.ReloadableConfig().ElectionTimeout == timeout {
 		return
 	}
-	conf.HeartbeatTimeout, conf.ElectionTimeout = timeout, timeout
-	if err := g.raft.ReloadConfig(conf); err != nil {
+	if err := g.retune(func(c *raft.ReloadableConfig) { c.HeartbeatTimeout, c.ElectionTimeout = timeout, timeout }); err != nil {
 		g.log.Error("cannot change the timeouts of a group", "group", g.id, "error", err)
 	}
 }

@@ -157,9 +157,7 @@ func (g *metaGroup) timeout() time.Duration {
 func (g *metaGroup) joined() {
 	g.joining.Store(false)
 	g.transport.silent.Store(false)
-	conf := g.raft.ReloadableConfig()
-	conf.HeartbeatTimeout, conf.ElectionTimeout = g.timeout(), g.timeout()
-	if err := g.raft.ReloadConfig(conf); err != nil {
+	if err := g.retune(func(c *raft.ReloadableConfig) { c.HeartbeatTimeout, c.ElectionTimeout = g.timeout(), g.timeout() }); err != nil {
 		g.log.Error("cannot change the timeouts of the metadata group", "error", err)
 	}
 }

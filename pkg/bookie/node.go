@@ -29,6 +29,16 @@ type node struct {
 	wg      sync.WaitGroup
 	ready   atomic.Uint64 // term in which this replica leads and has applied everything before it; 0: it does not
 	onReady func(leading bool)
+	tuning  sync.Mutex // from reading raft's reloadable settings to writing them
+}
+
+// retune changes some of raft's settings. The library takes all of them at once, and others may be changing theirs.
+func (n *node) retune(change func(*raft.ReloadableConfig)) error {
+	n.tuning.Lock()
+	defer n.tuning.Unlock()
+	conf := n.raft.ReloadableConfig()
+	change(&conf)
+	return n.raft.ReloadConfig(conf)
 }
 
 // nodeOptions is what differs between groups.

@@ -179,7 +179,7 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 	reader := &chunkReader{recv: s.prompt(stream.Recv, cancel), chunk: first.GetData()}
 	result, err := t.serve(ctx, head, reader, s.opts.SnapshotTimeout)
 	if err != nil {
-		out.Error = err.Error()
+		out.Error = strings.ToValidUTF8(err.Error(), "?") // as above
 	} else {
 		responseToPB(result, out)
 	}

@@ -90,9 +90,7 @@ func (g *group) snapshot(ctx context.Context) error {
 // snapshotLeaving says how many entries are to stay in the log behind the snapshot.
 func (g *group) snapshotLeaving(ctx context.Context, trailing uint64) error {
 	began, bytes := time.Now(), g.fsm.bytes.Load()
-	config := g.raft.ReloadableConfig()
-	config.TrailingLogs = trailing
-	if err := g.raft.ReloadConfig(config); err != nil {
+	if err := g.retune(func(c *raft.ReloadableConfig) { c.TrailingLogs = trailing }); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
