@@ -203,8 +203,10 @@ func TestScriptedFaults(t *testing.T) {
 		l.expect(t, " overloaded; v <nil>")
 		ref := create(t, cl, 1)
 		cl.UnknownNext(bookietest.Append, 1)
+		c.Hold(ref.Group) // both are under way when the first fails
 		cl.Append(ref, 1, 0, payloads("a"), l)
 		cl.Append(ref, 1, 1, payloads("b"), l)
+		c.Release(ref.Group)
 		l.expect(t, "1 to -1: outcome unknown")
 		cl.Abandon(ref)
 		cl.Append(ref, 1, 0, payloads("a"), l)
