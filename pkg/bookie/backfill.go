@@ -295,9 +295,6 @@ func (g *group) question(lacks []lack) ([]lack, int64) {
 
 // fetchSome asks one question and keeps what comes. It returns the indexes that are here now.
 func (g *group) fetchSome(ctx context.Context, peer string, want []lack) (map[uint64]struct{}, error) {
-	if g.reserve.short.Load() {
-		return nil, fmt.Errorf("%w: what is left is for the next start", journal.ErrNoSpace)
-	}
 	var list []journal.Kept
 	_, err := g.transport.links.fetch(ctx, peer, g.id, want, func(_ *lack, k journal.Kept) error {
 		list = append(list, k)

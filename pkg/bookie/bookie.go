@@ -114,7 +114,7 @@ func (b *Bookie) open() error {
 	}).lost
 	b.client = newMetaClient(b.self, b.cluster, b.book, b.conns)
 	b.groups = newGroups(groupDeps{
-		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake, reserve: b.reserve,
+		opts: o, journal: b.journal, links: b.links, metrics: b.metrics, log: b.log, intake: &b.intake,
 	}, b.self.bookieID, b.fail)
 	if err := b.observeLost(o.MeterProvider); err != nil {
 		return err

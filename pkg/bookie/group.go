@@ -27,9 +27,7 @@ type group struct {
 	fill      *filler
 	metrics   *metrics
 	proposer  *proposer
-	intake    *intake  // of the bookie
-	reserve   *reserve // of the bookie
-	ease      easing
+	intake    *intake       // of the bookie
 	rooms     *rooms        // of the other bookies
 	stopped   chan struct{} // it serves no more
 
@@ -54,7 +52,6 @@ type groupDeps struct {
 	metrics *metrics
 	log     *slog.Logger
 	intake  *intake
-	reserve *reserve
 	failed  func(ledger.GroupID, error)
 }
 
@@ -67,7 +64,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshots of group %d: %w", info.ID, err)
 	}
-	g := &group{opts: d.opts, snapshots: snaps, metrics: d.metrics, intake: d.intake, reserve: d.reserve, rooms: &d.links.rooms, stopped: make(chan struct{})}
+	g := &group{opts: d.opts, snapshots: snaps, metrics: d.metrics, intake: d.intake, rooms: &d.links.rooms, stopped: make(chan struct{})}
 	self := d.links.self.bookieID
 	g.record.Store(&info)
 	g.health = newHealth(func(err error) { d.failed(info.ID, err) })
@@ -84,7 +81,7 @@ func openGroup(d groupDeps, info metadata.GroupInfo) (*group, error) {
 	g.proposer.refuses = g.refuses
 	err = g.start(d.links, d.opts.Raft, nodeOptions{
 		id: info.ID, timeout: groupTimeout(self, info.Replicas, d.opts.Raft), fsm: g.fsm,
-		store:     &guardedStore{store: g.store, reserve: d.reserve, health: g.health, stop: g.stop},
+		store:     &guardedStore{store: g.store, health: g.health, stop: g.stop},
 		log:       g.store,
 		lagging:   g.store.lagging,
 		snapshots: &lockedSnapshots{SnapshotStore: snaps, log: g.store, diverged: g.health.fail},

@@ -34,7 +34,7 @@ func (b *Bookie) checkSpace() {
 	if b.intake.full.Load() {
 		least = b.opts.MinFreeSpaceLwm + b.reserve.missing()
 	}
-	low := free < least || b.reserve.short.Load()
+	low := free < least
 	if low {
 		b.shed()
 	}

@@ -58,17 +58,6 @@ func (l *lagging) appended(id raft.ServerID, index uint64, more bool) {
 	}
 }
 
-// letGo gives up those that have got their snapshot and have not gone on for easeAfter. Who cannot store entries never does.
-func (l *lagging) letGo(ids []raft.ServerID, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, id := range ids {
-		if at, known := l.by[id]; known && now.After(at.until.Add(easeAfter-laggingPatience)) {
-			delete(l.by, id)
-		}
-	}
-}
-
 // least lowers an index up to which the log may be compacted to what the slowest replica has.
 func (l *lagging) least(index uint64) uint64 {
 	l.mu.Lock()

@@ -3,7 +3,6 @@ package bookie
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -185,17 +184,14 @@ func (p *proposer) decline(pr *proposal) {
 
 // grows says whether any command takes lasting space. Deletes and closes go on when the disk is full.
 func grows(parts []*submission) bool {
-	return slices.ContainsFunc(parts, func(s *submission) bool { return growing(s.data) })
-}
-
-// growing is grows of encoded commands.
-func growing(data []byte) bool {
-	for len(data) > 0 {
-		c, rest, err := ledger.NextCommand(data)
-		if err != nil || c.Op == ledger.OpAppend || c.Op == ledger.OpCreate {
-			return true
+	for _, s := range parts {
+		for data := s.data; len(data) > 0; {
+			c, rest, err := ledger.NextCommand(data)
+			if err != nil || c.Op == ledger.OpAppend || c.Op == ledger.OpCreate {
+				return true
+			}
+			data = rest
 		}
-		data = rest
 	}
 	return false
 }

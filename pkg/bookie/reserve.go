@@ -6,9 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/hashicorp/raft"
@@ -26,17 +24,12 @@ const reserveFile = "reserve"
 // when a bookie starts on one, and taken again when there is room. It helps what is on the disk of the data directory.
 //
 //	held ──bbolt met a full disk, or a start──▶ given up ──room for it and MinFreeSpace──▶ held
-//
-// While it is given up nothing that takes lasting space is stored, be it sent by a leader or back-filled: what is left is for
-// the next start, and for what gives space back.
 type reserve struct {
 	fs    vfs.FS
 	dir   string
 	size  int64  // 0: there is none
 	spare uint64 // what has to be free beside it before it is taken
 	log   *slog.Logger
-
-	short atomic.Bool // given up, and no room for it yet
 
 	mu   sync.Mutex
 	held bool
@@ -52,7 +45,6 @@ func openReserve(o *Options, log *slog.Logger) *reserve {
 	if free, err := r.fs.FreeSpace(r.dir); err == nil && free < uint64(r.size) {
 		r.release()
 	}
-	r.short.Store(!r.held && r.size > 0) // given up by an earlier run, if not now, and used perhaps
 	r.take()
 	return r
 }
@@ -71,7 +63,6 @@ func (r *reserve) release() bool {
 		return false
 	}
 	r.held = false
-	r.short.Store(true)
 	r.log.Warn("disk is full: the reserved space is given up", "bytes", r.size)
 	return true
 }
@@ -87,7 +78,6 @@ func (r *reserve) take() {
 	if err != nil || free < uint64(r.size)+r.spare {
 		return
 	}
-	r.short.Store(false)
 	if err := r.make(); err != nil {
 		r.log.Warn("cannot reserve space", "file", r.path(), "error", err)
 		return
@@ -119,16 +109,6 @@ func (r *reserve) make() error {
 	}
 	return nil
 }
-
-// guard refuses logs that take lasting space while the reserve is given up, in the words of a journal that is full.
-func (r *reserve) guard(logs []*raft.Log) error {
-	if !r.short.Load() || !slices.ContainsFunc(logs, takesSpace) {
-		return nil
-	}
-	return fmt.Errorf("%w: what is left is for the next start", journal.ErrNoSpace)
-}
-
-func takesSpace(log *raft.Log) bool { return log.Type == raft.LogCommand && growing(log.Data) }
 
 // leastSpace is what proposals of the metadata leave over of a reserve: it is for what raft itself has to write.
 const leastSpace = 4 << 20

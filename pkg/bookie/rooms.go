@@ -52,20 +52,6 @@ func (r *rooms) of(peer string, since time.Time) (said room, ok bool) {
 // others'.
 func (g *group) refuses() bool { return g.intake.refuses() || g.crowded() }
 
-// fullFollowers are the other replicas that have said lately that their disks are nearly full.
-func (g *group) fullFollowers() (ids []raft.ServerID) {
-	if g.rooms.full.Load() == 0 {
-		return nil
-	}
-	since := time.Now().Add(-g.opts.Raft.FollowerTimeout)
-	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
-		if said, ok := g.rooms.of(string(s.ID), since); ok && said.full {
-			ids = append(ids, s.ID)
-		}
-	}
-	return ids
-}
-
 // crowded says whether entries could be committed only by filling disks that are nearly full. A full follower stores what
 // it is sent to the last byte, for it cannot leave anything away, and what frees space needs some: so the leader is who
 // has to stop.

@@ -15,8 +15,6 @@ const (
 	// snapshotFactor times the size of the last snapshot, without its layers, is what the log must have grown by: so they
 	// are at most this part of what is written.
 	snapshotFactor = 8
-	// easeAfter is how old an entry is when it leaves the log for the sake of a full follower. Who has room has it by then.
-	easeAfter = 10 * time.Second
 )
 
 // takeSnapshots takes a snapshot of each group whose log has grown enough, one after the other, until the bookie closes.
@@ -26,60 +24,19 @@ const (
 func (b *Bookie) takeSnapshots() {
 	for pause(b.ctx, snapshotLook) == nil {
 		for _, g := range b.groups.all() {
-			trailing, due := g.snapshotDue(time.Now())
-			if !due {
+			if !g.snapshotDue() {
 				continue
 			}
-			if err := g.snapshotLeaving(b.ctx, trailing); err != nil && b.ctx.Err() == nil && !errors.Is(err, errStopped) {
+			if err := g.snapshot(b.ctx); err != nil && b.ctx.Err() == nil && !errors.Is(err, errStopped) {
 				b.log.Warn("no snapshot could be taken; the log goes on growing", "group", g.id, "error", err)
 			}
 		}
 	}
 }
 
-// snapshotDue says whether the log has grown enough since the last snapshot, or is in the way of a follower, and how many
-// entries are to stay in it.
-func (g *group) snapshotDue(now time.Time) (trailing uint64, due bool) {
-	if !g.health.ok() {
-		return 0, false
-	}
-	full := g.fullFollowers()
-	newer, held := g.ease.due(now, g.leads() && len(full) > 0, g.store.group.FirstIndex(), g.store.group.LastIndex())
-	due = held || g.fsm.bytes.Load() > max(g.opts.SnapshotLogBytes, snapshotFactor*g.snapshots.cost())
-	if !due {
-		return 0, false
-	}
-	trailing = g.store.trailing(g.opts.TrailingLogBytes)
-	if held {
-		g.transport.lagging.letGo(full, now)
-		trailing = min(trailing, newer)
-	}
-	return trailing, true
-}
-
-// easing is a leader's log that is in the way of a full follower: the follower cannot store the entries in it, and so not the
-// deletes behind them, which would give it room. The snapshot that comes instead, when the log has been cut, takes no space
-// for entries. A log that grows is cut soon anyway. Of takeSnapshots alone.
-type easing struct {
-	since time.Time // zero: there was no such follower
-	last  uint64    // where the log ended then
-}
-
-// due says whether the log is to be cut, and how many entries have come within easeAfter.
-func (e *easing) due(now time.Time, full bool, first, last uint64) (newer uint64, due bool) {
-	switch {
-	case !full:
-		*e = easing{}
-		return 0, false
-	case e.since.IsZero():
-		*e = easing{now, last}
-		return 0, false
-	case now.Sub(e.since) < easeAfter:
-		return 0, false
-	}
-	newer, due = last-min(last, e.last), first > 0 && first <= e.last
-	*e = easing{now, last}
-	return newer, due
+// snapshotDue says whether the log has grown enough since the last snapshot.
+func (g *group) snapshotDue() bool {
+	return g.health.ok() && g.fsm.bytes.Load() > max(g.opts.SnapshotLogBytes, snapshotFactor*g.snapshots.cost())
 }
 
 // snapshot takes one and compacts the log. When ctx or the group ends first, that goes on behind its back.

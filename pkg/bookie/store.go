@@ -213,10 +213,9 @@ func decodeUint64(key string, v []byte) (uint64, error) {
 // believe that its log ends where it ended before, and take nothing more from any leader.
 type guardedStore struct {
 	store
-	health  *health
-	stop    <-chan struct{} // the replica is closing
-	reserve *reserve        // nil: what is left of the disk is for entries, to the last byte
-	cut     atomic.Uint64   // the first index of the last range that was deleted and not written again
+	health *health
+	stop   <-chan struct{} // the replica is closing
+	cut    atomic.Uint64   // the first index of the last range that was deleted and not written again
 }
 
 // GetLog implements raft.LogStore. A damaged entry reads as one that does nothing; the machine of a failed replica
@@ -236,11 +235,6 @@ func (s *guardedStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raf
 
 // StoreLogs implements raft.LogStore.
 func (s *guardedStore) StoreLogs(logs []*raft.Log) error {
-	if s.reserve != nil && len(logs) > 0 && logs[0].Index != s.cut.Load() {
-		if err := s.reserve.guard(logs); err != nil {
-			return err
-		}
-	}
 	for {
 		err := s.write(func() error { return s.store.StoreLogs(logs) })
 		if err == nil {

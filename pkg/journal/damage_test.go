@@ -456,30 +456,6 @@ func TestNoSpace(t *testing.T) {
 	mustClose(t, j)
 }
 
-// A start on a full disk makes its segment of what the newest one did not need, however it ended.
-func TestStartsOnAFullDisk(t *testing.T) {
-	for _, kill := range []bool{false, true} {
-		mem := vfs.NewMem()
-		j := mustOpen(t, testOptions(mem))
-		must(t, j.Group(1).Append([]Record{record(1, 1, 1000)}))
-		if kill {
-			dead := mem
-			mem = mem.Crash(0)
-			dead.SetCapacity(1)
-		}
-		mustClose(t, j)
-		mem.SetCapacity(minSegmentSize + 11<<10)
-		for i := uint64(2); i < 5; i++ {
-			j := mustOpen(t, testOptions(mem))
-			if g := j.Group(1); g.LastIndex() != i-1 || g.Damaged() != nil {
-				t.Fatal(kill, g.LastIndex(), g.Damaged())
-			}
-			must(t, j.Group(1).Append([]Record{record(1, i, 10)}))
-			mustClose(t, j)
-		}
-	}
-}
-
 // A write that hangs releases its caller, and everybody else, after the deadline, and Close does not wait for it.
 func TestHungSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -280,11 +280,6 @@ func (j *Journal) begin() error {
 		if err := j.withOld(j.sealOld); err != nil {
 			return err
 		}
-		// What follows the end mark was never used. On a full disk it is what the next segment is made of. Failing to give it
-		// back costs room only.
-		if err := j.withOld(func(f vfs.File) error { return f.Truncate(j.old.end) }); err != nil {
-			j.opts.Logger.Warn("journal cannot trim a segment", "segment", j.old.number, "err", err)
-		}
 	}
 	groups := j.allGroups()
 	head, number := headSize(groups), j.old.number+1
@@ -298,7 +293,16 @@ func (j *Journal) begin() error {
 		return err
 	}
 	w.seg, w.seed, w.size = j.segs.add(number, handle), seedOf(number), size
-	return j.writeHead(groups, head)
+	if err := j.writeHead(groups, head); err != nil {
+		return err
+	}
+	if j.old.number > 0 {
+		// The rest of the old segment was never used. Failing to give it back costs room only.
+		if err := j.withOld(func(f vfs.File) error { return f.Truncate(j.old.end) }); err != nil {
+			j.opts.Logger.Warn("journal cannot trim a segment", "segment", j.old.number, "err", err)
+		}
+	}
+	return nil
 }
 
 // sealOld ends the segment that was written last, over what is left of a torn batch, and syncs all of it.
