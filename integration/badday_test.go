@@ -118,6 +118,12 @@ func TestNoQuorumIsNotReadyAndHeals(t *testing.T) {
 // waitStatus polls the readiness endpoint for a status.
 func waitStatus(ctx context.Context, t *testing.T, addr string, want int) {
 	t.Helper()
+	waitReadyz(ctx, t, addr, fmt.Sprint(want), func(status int, _ string) bool { return status == want })
+}
+
+// waitReadyz polls the readiness endpoint until its answer is as wanted, and returns that.
+func waitReadyz(ctx context.Context, t *testing.T, addr, wanted string, good func(status int, body string) bool) string {
+	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	last := ""
@@ -125,14 +131,14 @@ func waitStatus(ctx context.Context, t *testing.T, addr string, want int) {
 		if resp, err := http.Get("http://" + addr + "/readyz"); err == nil {
 			body, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			if resp.StatusCode == want {
-				return
-			}
 			last = fmt.Sprint(resp.StatusCode, " ", string(body))
+			if good(resp.StatusCode, string(body)) {
+				return last
+			}
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("/readyz never answered %d; last: %s", want, last)
+			t.Fatalf("/readyz never answered %s; last: %s", wanted, last)
 		case <-tick.C:
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,27 +75,8 @@ func flipIn(t *testing.T, dir, what string) {
 // waitSaid polls the readiness endpoint until it says no, with all of some words.
 func waitSaid(ctx context.Context, t *testing.T, addr string, words ...string) {
 	t.Helper()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	last := ""
-	for {
-		if resp, err := http.Get("http://" + addr + "/readyz"); err == nil {
-			body, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			last = fmt.Sprint(resp.StatusCode, " ", string(body))
-			missing := resp.StatusCode != http.StatusServiceUnavailable
-			for _, w := range words {
-				missing = missing || !strings.Contains(last, w)
-			}
-			if !missing {
-				t.Log(last)
-				return
-			}
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("/readyz never said %q; last: %s", words, last)
-		case <-tick.C:
-		}
-	}
+	t.Log(waitReadyz(ctx, t, addr, fmt.Sprintf("503 with %q", words), func(status int, body string) bool {
+		missing := func(word string) bool { return !strings.Contains(body, word) }
+		return status == http.StatusServiceUnavailable && !slices.ContainsFunc(words, missing)
+	}))
 }

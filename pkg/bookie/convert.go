@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -166,6 +167,16 @@ func requestFromPB(m *bookiepb.RaftRequest) (any, error) {
 		return &raft.TimeoutNowRequest{RPCHeader: headerFromPB(b.TimeoutNow.GetHeader())}, nil
 	}
 	return nil, fmt.Errorf("unknown raft call %T", m.GetBody())
+}
+
+// outcomeToPB puts the answer to a call into its message: what raft says, or why it says nothing. What an error says is made
+// valid UTF-8, or the message could not be encoded, and would take the lane with it.
+func outcomeToPB(result any, err error, to *bookiepb.RaftResponse) {
+	if err != nil {
+		to.Error = strings.ToValidUTF8(err.Error(), "?")
+		return
+	}
+	responseToPB(result, to)
 }
 
 // responseToPB fills the answer to a call.

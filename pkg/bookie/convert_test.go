@@ -1,7 +1,6 @@
 package bookie
 
 import (
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,20 +8,15 @@ import (
 	"github.com/hashicorp/raft"
 
 	"geminga/pkg/ledger"
-	"geminga/pkg/vfs"
 	"geminga/rpc/bookiepb"
 )
 
 // Whatever a call says, raft survives it, and stores nothing that it would not survive at its next start.
 func TestCallsThatRaftWouldNotSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		conns := newConns(dialTCP)
-		links := newLinks(identity{clusterID: "c", bookieID: "a"}, openAddressBook(vfs.NewMem(), "/data", nil, log), conns, log)
-		defer conns.close()
-		defer links.close()
+		links := testLinks(t, Member{})
 		store := raft.NewInmemStore()
-		n := node{health: newHealth(nil), log: log, wait: time.Second, stop: make(chan struct{})}
+		n := node{health: newHealth(nil), log: links.log, wait: time.Second, stop: make(chan struct{})}
 		n.startSilent(t, links, store)
 		defer n.close(t.Context())
 		service := &raftService{links: links, find: func(ledger.GroupID) *transport { return n.transport }, opts: RaftOptions{RPCTimeout: time.Second}}
@@ -30,7 +24,7 @@ func TestCallsThatRaftWouldNotSurvive(t *testing.T) {
 			header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("b"), Addr: []byte("b")}
 			a := appendToPB(&raft.AppendEntriesRequest{RPCHeader: header, Term: 1, PrevLogEntry: prev, PrevLogTerm: min(prev, 1), Entries: entries})
 			return service.answer(t.Context(), &bookiepb.RaftRequest{
-				Id: 1, Group: 1, ClusterId: "c", Body: &bookiepb.RaftRequest_AppendEntries{AppendEntries: a},
+				Id: 1, Group: 1, ClusterId: links.self.clusterID, Body: &bookiepb.RaftRequest_AppendEntries{AppendEntries: a},
 			})
 		}
 		conf := raft.EncodeConfiguration(configurationOf([]string{"a", "b", "c"}))

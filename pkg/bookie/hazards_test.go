@@ -3,7 +3,6 @@ package bookie
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -41,13 +40,9 @@ func (s *slowLog) StoreLogs(logs []*raft.Log) error {
 // would change the term under the main loop, which then stamps entries with a term that it does not lead.
 func TestHeartbeatWaitsForTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		conns := newConns(dialTCP)
-		links := newLinks(identity{clusterID: "c", bookieID: "a"}, openAddressBook(vfs.NewMem(), "/data", nil, log), conns, log)
-		defer conns.close()
-		defer links.close()
+		links := testLinks(t, Member{})
 		store := &slowLog{raft.NewInmemStore(), make(chan struct{}), make(chan struct{})}
-		n := node{health: newHealth(nil), log: log, wait: time.Second, stop: make(chan struct{})}
+		n := node{health: newHealth(nil), log: links.log, wait: time.Second, stop: make(chan struct{})}
 		n.startSilent(t, links, store)
 		defer n.close(t.Context())
 		header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("b"), Addr: []byte("b")}

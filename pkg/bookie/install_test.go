@@ -30,17 +30,7 @@ func anInstall() *raft.InstallSnapshotRequest {
 func raftOn(n *simNet, host string, service bookiepb.RaftServer) (stop func()) {
 	server := grpc.NewServer(append(bookiepb.ServerOptions(), grpc.Creds(insecure.NewCredentials()))...)
 	bookiepb.RegisterRaftServer(server, service)
-	port := n.listen(host)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(port) // ends with Stop
-	}()
-	return func() {
-		server.Stop()
-		port.kill()
-		<-served
-	}
+	return serveOn(n, host, server, func() {})
 }
 
 // deafRaft takes a snapshot and reads none of it.

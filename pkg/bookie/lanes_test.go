@@ -24,6 +24,11 @@ import (
 func lanesOn(n *simNet, host string, serve func(context.Context, net.Conn) error) (stop func()) {
 	ls := newLanes(serve, slog.New(slog.DiscardHandler))
 	server := grpc.NewServer(append(bookiepb.ServerOptions(), grpc.Creds(ls))...)
+	return serveOn(n, host, server, ls.stop)
+}
+
+// serveOn runs a server on a host of a network in memory. also is what else there is to stop before it has ended.
+func serveOn(n *simNet, host string, server *grpc.Server, also func()) (stop func()) {
 	port := n.listen(host)
 	served := make(chan struct{})
 	go func() {
@@ -33,7 +38,7 @@ func lanesOn(n *simNet, host string, serve func(context.Context, net.Conn) error
 	return func() {
 		server.Stop()
 		port.kill()
-		ls.stop()
+		also()
 		<-served
 	}
 }

@@ -299,6 +299,16 @@ func (c *trio) supervise() {
 	}
 }
 
+// tailed gives b a tail of entries that the others, which are in a later term, never had.
+func (c *trio) tailed() *replica {
+	b := c.all["b"]
+	err := errors.Join(c.all["a"].setTerm(9), c.all["c"].setTerm(9), b.log.StoreLogs(testLogs(2, 60, 2)), b.setTerm(2))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return b
+}
+
 // Raft issue #697. A replica comes back with a tail of entries that were never committed, beyond the end of the snapshot that
 // it is sent because the leader's log begins behind it. The library takes the snapshot, keeps its own entry at the snapshot's
 // end, refuses what comes next, and is sent the snapshot again: for hours. Ours starts again without the tail.
@@ -306,15 +316,7 @@ func TestSnapshotLivelock(t *testing.T) {
 	diverged := func(t *testing.T, start func(*trio, *replica), addresses func(string) raft.ServerAddress) *trio {
 		c := newTrio(t, start, addresses)
 		c.all["a"].trailing = 0
-		for _, id := range []string{"a", "c"} {
-			if err := c.all[id].setTerm(9); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b := c.all["b"]
-		if err := errors.Join(b.log.StoreLogs(testLogs(2, 60, 2)), b.setTerm(2)); err != nil {
-			t.Fatal(err)
-		}
+		b := c.tailed()
 		c.run("a", "c")
 		c.apply(20)
 		if err := c.all["a"].raft.Snapshot().Error(); err != nil {
@@ -421,15 +423,7 @@ func TestFullDiskBehindACutTail(t *testing.T) {
 	const full = 7 // calls that are refused
 	cut := func(t *testing.T, start func(*trio, *replica), addresses func(string) raft.ServerAddress) *trio {
 		c := newTrio(t, start, addresses)
-		for _, id := range []string{"a", "c"} {
-			if err := c.all[id].setTerm(9); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b := c.all["b"]
-		if err := errors.Join(b.log.StoreLogs(testLogs(2, 60, 2)), b.setTerm(2)); err != nil {
-			t.Fatal(err)
-		}
+		b := c.tailed()
 		b.log.refuse.Store(full)
 		c.run("a", "c")
 		c.apply(20)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -118,11 +117,7 @@ func putAnswer(lane *bookiepb.Lane, resp *bookiepb.RaftResponse) error {
 func (s *raftService) answer(ctx context.Context, req *bookiepb.RaftRequest) *bookiepb.RaftResponse {
 	out := &bookiepb.RaftResponse{Id: req.GetId(), Full: s.links.full()}
 	result, err := s.serve(ctx, req)
-	if err != nil {
-		out.Error = strings.ToValidUTF8(err.Error(), "?") // or it could not be encoded, and took the lane with it
-		return out
-	}
-	responseToPB(result, out)
+	outcomeToPB(result, err, out)
 	return out
 }
 
@@ -178,11 +173,7 @@ func (s *raftService) InstallSnapshot(stream grpc.ClientStreamingServer[bookiepb
 	defer cancel()
 	reader := &chunkReader{recv: s.prompt(stream.Recv, cancel), chunk: first.GetData()}
 	result, err := t.serve(ctx, head, reader, s.opts.SnapshotTimeout)
-	if err != nil {
-		out.Error = strings.ToValidUTF8(err.Error(), "?") // as above
-	} else {
-		responseToPB(result, out)
-	}
+	outcomeToPB(result, err, out)
 	return stream.SendAndClose(out)
 }
 

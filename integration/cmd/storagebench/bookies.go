@@ -93,10 +93,7 @@ func writeSpares(dir string) error {
 		if err != nil {
 			return err
 		}
-		for at := int64(0); err == nil && at < size; at += int64(len(zeros)) {
-			_, err = f.WriteDirect(zeros, at)
-		}
-		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		if err := errors.Join(fill(f.WriteDirect, zeros, size), f.Sync(), f.Close()); err != nil {
 			return err
 		}
 	}

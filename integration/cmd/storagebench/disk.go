@@ -33,12 +33,20 @@ func openDisk(dir string) (*disk, error) {
 	for i := range d.buf {
 		d.buf[i] = byte(i * 7)
 	}
-	for at := int64(0); at < diskFile; at += int64(len(d.buf)) {
-		if _, err := f.WriteAt(d.buf, at); err != nil {
-			return nil, err
-		}
+	if err := fill(f.WriteAt, d.buf, diskFile); err != nil {
+		return nil, err
 	}
 	return d, f.Sync()
+}
+
+// fill writes a file in full, the same bytes again and again.
+func fill(write func([]byte, int64) (int, error), b []byte, size int64) error {
+	for at := int64(0); at < size; at += int64(len(b)) {
+		if _, err := write(b, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *disk) close() { _ = d.file.Close() }
